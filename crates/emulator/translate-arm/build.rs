@@ -66,13 +66,13 @@ fn columns<'a>(table: &str, number: usize, line: &'a str) -> [&'a str; 3] {
 }
 
 fn write(file: &str, names: &str, rows: &str, count: usize) {
-    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let out_dir = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let text = format!(
         "/// The name of an instruction, in the order of the table.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]\npub enum Op {{\n{names}}}\n\n\
          static ROWS: [Row; {count}] = [\n{rows}];\n"
     );
-    std::fs::write(format!("{out}/{file}"), text).expect("OUT_DIR is writable");
+    std::fs::write(format!("{out_dir}/{file}"), text).expect("OUT_DIR is writable");
 }
 
 /// Converts a mnemonic to an identifier: `cvt.d.w` becomes `CvtDW`.

@@ -24,13 +24,13 @@ fn main() {
         .unwrap();
         count += 1;
     }
-    let out = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
+    let out_dir = std::env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     let text = format!(
         "/// The name of an instruction, in the order of the table.\n\
          #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]\npub enum Op {{\n{names}}}\n\n\
          static ROWS: [Row; {count}] = [\n{rows}];\n"
     );
-    std::fs::write(format!("{out}/mips.rs"), text).expect("OUT_DIR is writable");
+    std::fs::write(format!("{out_dir}/mips.rs"), text).expect("OUT_DIR is writable");
 }
 
 /// Converts a mnemonic to an identifier: `cvt.d.w` becomes `CvtDW`.

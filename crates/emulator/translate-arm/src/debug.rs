@@ -58,8 +58,10 @@ fn vector() -> String {
     let (mut parts, mut lanes) = (String::new(), String::new());
     for (letter, count, types) in LANES {
         let mut fields = String::new();
-        for (name, of) in ["f", "u", "s"].into_iter().zip(types).filter(|(_, of)| !of.is_empty()) {
-            parts += &format!("<vector id=\"v{letter}{name}\" type=\"{of}\" count=\"{count}\"/>");
+        for (name, type_name) in
+            ["f", "u", "s"].into_iter().zip(types).filter(|(_, type_name)| !type_name.is_empty())
+        {
+            parts += &format!("<vector id=\"v{letter}{name}\" type=\"{type_name}\" count=\"{count}\"/>");
             fields += &format!("<field name=\"{name}\" type=\"v{letter}{name}\"/>");
         }
         parts += &format!("<union id=\"vn{letter}\">{fields}</union>");
@@ -176,17 +178,17 @@ mod tests {
             let memory = Slots(RefCell::new([0; SLOT_BYTES as usize]));
             let mut state = State::default();
             state.set_r(SLOTS, 0x1000);
-            let before: Vec<Value> = all.iter().map(|other| read(*other, &state, &memory)).collect();
-            let given = match register.kind {
+            let old_values: Vec<Value> = all.iter().map(|other| read(*other, &state, &memory)).collect();
+            let value = match register.kind {
                 RegisterKind::Flags => of_word(0x6000_0000),
                 RegisterKind::FloatControl => of_word(3 << 22),
                 RegisterKind::FloatStatus => of_word(1),
                 _ => of_word(0x1234_5678_9abc_def0),
             };
-            assert!(write(*register, &given, &mut state, &memory), "{register:?}");
-            assert_eq!(read(*register, &state, &memory), given, "{register:?}");
-            for (other, before) in all.iter().zip(before).filter(|(other, _)| *other != register) {
-                assert_eq!(read(*other, &state, &memory), before, "{other:?} by {register:?}");
+            assert!(write(*register, &value, &mut state, &memory), "{register:?}");
+            assert_eq!(read(*register, &state, &memory), value, "{register:?}");
+            for (other, old_values) in all.iter().zip(old_values).filter(|(other, _)| *other != register) {
+                assert_eq!(read(*other, &state, &memory), old_values, "{other:?} by {register:?}");
             }
         }
         let flags = all[33];

@@ -100,17 +100,17 @@ impl Text {
     fn address(&self, kind: u8) -> String {
         let i = self.instruction;
         let base = general(i.bits(5, 5), true, true);
-        let near =
+        let offset_text =
             |offset: i64| if offset == 0 { format!("[{base}]") } else { format!("[{base}, #{offset}]") };
         let vector = i.bits(26, 1) != 0;
         let scale = if vector && i.bits(23, 1) != 0 { 4 } else { i.bits(30, 2) };
         let pair = i.signed(15, 7) << if vector { 2 + i.bits(30, 2) } else { 2 + i.bits(31, 1) };
         match kind {
-            b'o' => near(i64::from(i.bits(10, 12)) << scale),
-            b'u' => near(i.signed(12, 9)),
+            b'o' => offset_text(i64::from(i.bits(10, 12)) << scale),
+            b'u' => offset_text(i.signed(12, 9)),
             b't' => format!("[{base}], #{}", i.signed(12, 9)),
             b'p' => format!("[{base}, #{}]!", i.signed(12, 9)),
-            b'h' => near(pair),
+            b'h' => offset_text(pair),
             b'i' => format!("[{base}], #{pair}"),
             b'j' => format!("[{base}, #{pair}]!"),
             b's' if i.rm() == 31 => format!("[{base}], #"),

@@ -41,7 +41,7 @@ pub const SLOT_OF_EXCLUSIVE: i32 = 248;
 /// Slot offset for saving vectors while their registers are used otherwise.
 pub const SLOT_OF_VECTORS: i32 = 256;
 /// Slot offset of a vector that a loop has spilled to free its register.
-pub const SLOT_OF_LENT: i32 = 320;
+pub const SLOT_OF_SPILLED_VECTOR: i32 = 320;
 /// Slot offset of a vector that is not zero if an integer operation of translated code saturated (FPSR.QC).
 pub const SLOT_OF_SATURATION: i32 = 336;
 /// Slot offset of the bits of FPCR (low word) and FPSR (high word) that FCSR has no counterpart for.
@@ -89,8 +89,8 @@ pub fn read(state: &State, number: u8, memory: &dyn UserMemory) -> u64 {
 }
 
 /// Reads a location.
-pub(crate) fn read_at(state: &State, place: Location, memory: &dyn UserMemory) -> u64 {
-    match place {
+pub(crate) fn read_at(state: &State, location: Location, memory: &dyn UserMemory) -> u64 {
+    match location {
         Location::Register(register) => state.r(register),
         Location::Scratch(scratch) => state.lbt.scratch[usize::from(scratch)],
         Location::Slot(offset) => {

@@ -53,8 +53,8 @@ fn generic(name: &str) -> u64 {
 /// Converts AArch64 system call `number`. Converted structures are placed at `buffer`.
 pub fn prepare(number: u64, arguments: [u64; 6], buffer: u64, memory: &dyn UserMemory) -> SyscallAction {
     let Some((name, generic)) = CALLS.find(number) else { return SyscallAction::Done(Err(ENOSYS)) };
-    let found = special(name, arguments, buffer, memory);
-    match (found, generic) {
+    let converted = special(name, arguments, buffer, memory);
+    match (converted, generic) {
         (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
         (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
         (None, None) => SyscallAction::Done(Err(ENOSYS)),
@@ -69,7 +69,9 @@ fn special(
     memory: &dyn UserMemory,
 ) -> Option<Result<SyscallAction, u64>> {
     let [a, b, c, d, e, f] = arguments;
-    let call = |name: &str, arguments, after| Some(Ok(SyscallAction::Call(generic(name), arguments, after)));
+    let call = |name: &str, arguments, conversion| {
+        Some(Ok(SyscallAction::Call(generic(name), arguments, conversion)))
+    };
     match name {
         "openat" => call(name, [a, b, numbers::open_flags(c), d, e, f], ResultConversion::Nothing),
         "openat2" => Some(open_how(arguments, buffer, memory)),
@@ -116,23 +118,24 @@ fn action(
     buffer: u64,
     memory: &dyn UserMemory,
 ) -> Result<SyscallAction, u64> {
-    let (given, wanted) = (buffer, buffer + 32);
+    let (new_action, old_action) = (buffer, buffer + 32);
     if new != 0 {
         let bytes: [u8; 32] = fetch(memory, new)?;
-        store(memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
+        store(memory, new_action, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
     }
-    let place = |address, copy| if address == 0 { 0 } else { copy };
-    let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
-    let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
-    Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
+    let buffer_or_null = |address, copy| if address == 0 { 0 } else { copy };
+    let arguments = [signal, buffer_or_null(new, new_action), buffer_or_null(old, old_action), size, 0, 0];
+    let conversion =
+        if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(old_action, old) };
+    Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, conversion))
 }
 
 /// Converts the result of a system call.
 ///
 /// # Errors
 /// Returns the error number if a structure in guest memory is not accessible.
-pub fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
-    match after {
+pub fn finish(conversion: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
+    match conversion {
         ResultConversion::Action(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 8), 0, word(&bytes, 16)])?;

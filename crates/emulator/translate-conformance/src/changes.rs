@@ -123,10 +123,10 @@ impl Program {
                 next += E::encode(*step, next, &|_| next).len() as u64;
             }
         }
-        let places = (0..)
+        let addresses = (0..)
             .zip(&at)
             .flat_map(|(function, steps)| (0..).zip(steps).map(move |(index, at)| (*at, (function, index))));
-        let steps = places.collect();
+        let steps = addresses.collect();
         Self { functions, at, steps }
     }
 
@@ -254,15 +254,15 @@ impl<E: StepEncoding> World<E> {
 
     /// Another process that imports this one's translations. Its program may differ in a few steps.
     fn again(self, hot: u32, random: &mut Random) -> Self {
-        let kept = self.engine.export(&self.memory);
+        let exported = self.engine.export(&self.memory);
         let mut program = self.program;
         for _ in 0..random.below(3) {
             program.change(random);
         }
         let mut next = Self::of(program, hot, Optimizations::default(), MUCH_CODE_BYTES);
         next.engine.record_origins();
-        if let Some(kept) = kept {
-            assert!(next.engine.import(kept));
+        if let Some(exported) = exported {
+            assert!(next.engine.import(exported));
         }
         next
     }
@@ -270,11 +270,11 @@ impl<E: StepEncoding> World<E> {
     /// Looks up the code of `pc`, for a thread that left at `exit` if given. If the area is full, threads are no longer
     /// given addresses in the other area, and the engine switches to it.
     fn code(&mut self, pc: u64, exit: Option<u64>) -> u64 {
-        let found = match exit {
+        let target = match exit {
             Some(exit) => self.engine.follow(exit, pc, &self.memory),
             None => self.engine.code_of(pc, &self.memory),
         };
-        let code = match found {
+        let code = match target {
             Err(CodeError::Full) => {
                 let (second, other) = (self.engine.second_area(), self.engine.free_area().unwrap());
                 let is_other = |code: &u64| usize::from(Some(*code) >= second) == other;
@@ -283,7 +283,7 @@ impl<E: StepEncoding> World<E> {
                 self.turns += 1;
                 return self.code(pc, None);
             }
-            found => found.unwrap(),
+            target => target.unwrap(),
         };
         let codes = self.entries.entry(pc).or_default();
         if !codes.contains(&code) {

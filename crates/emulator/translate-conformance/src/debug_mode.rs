@@ -75,8 +75,8 @@ pub fn a_breakpoint_exits_and_execution_continues_in_unlinked_code<F: FrontEnd>(
     assert_eq!(engine.code_past_breakpoint(pc, &memory), Ok(past), "it is translated once");
 
     engine.set_breakpoints(&BTreeSet::new(), &memory).unwrap();
-    let again = engine.code_of(pc, &memory).unwrap();
-    assert_eq!(entry(&memory), again);
+    let same_code = engine.code_of(pc, &memory).unwrap();
+    assert_eq!(entry(&memory), same_code);
     engine.set_breakpoints(&BTreeSet::from([pc]), &memory).unwrap();
     engine.forget(pc..pc + 1, &memory).unwrap();
     assert!(

@@ -116,8 +116,8 @@ fn word_text<S, P>(unit: &Unit<S, P>, offset: u32, labels: &BTreeMap<u32, String
     match target.and_then(|to| labels.get(&to)) {
         // The offset is the last operand.
         Some(label) if instruction.op != Op::Jirl => {
-            let kept = text.rfind(' ').map_or(0, |at| at + 1);
-            format!("{}{label}", &text[..kept])
+            let line_start = text.rfind(' ').map_or(0, |at| at + 1);
+            format!("{}{label}", &text[..line_start])
         }
         _ => text,
     }
@@ -132,20 +132,20 @@ fn count(words: &[String]) -> usize {
 /// number of LoongArch words, and the words. They include those that the instruction causes at the end of the block.
 pub fn single<F: FrontEnd>(source: &Source) -> Single {
     let mut pieces = pieces::<F>(source).into_iter();
-    let own = pieces.next().expect("an instruction");
-    if own.words == ["    engine: execute"] {
-        return Single { source: own.source, count: "engine".into(), text: String::new() };
+    let instruction_text = pieces.next().expect("an instruction");
+    if instruction_text.words == ["    engine: execute"] {
+        return Single { source: instruction_text.source, count: "engine".into(), text: String::new() };
     }
     let leaves = format!("    b to_{OUTSIDE:x}");
     let later: Vec<String> = pieces.flat_map(|piece| piece.words).filter(|word| *word != leaves).collect();
-    let (mut words, mut number) = (own.words, String::new());
+    let (mut words, mut number) = (instruction_text.words, String::new());
     write!(number, "{}", count(&words)).expect("memory");
     if count(&later) > 0 {
         write!(number, " and {}", count(&later)).expect("memory");
         words.push("  later".into());
     }
     words.extend(later);
-    Single { source: own.source, count: number, text: words.join("\n") + "\n" }
+    Single { source: instruction_text.source, count: number, text: words.join("\n") + "\n" }
 }
 
 /// The result of [`single`].
@@ -169,11 +169,11 @@ impl Single {
 pub fn with_and_without_flags<F: FrontEnd>(code: &[u8], no_flags: &[u8]) -> String {
     let without = single::<F>(&Source { code, outside: no_flags });
     let with = single::<F>(&Source { code, outside: &[] });
-    let mut shown = without.shown();
+    let mut text = without.shown();
     if with.text != without.text {
-        write!(shown, "  with flags: {}\n{}", with.count, with.text).expect("memory");
+        write!(text, "  with flags: {}\n{}", with.count, with.text).expect("memory");
     }
-    shown
+    text
 }
 
 /// The text of sequences, given as titles and code.
@@ -203,13 +203,13 @@ pub fn by_optimizations<'a, F: FrontEnd>(
         "# Number of LoongArch instructions for {} sequences, by default and with other optimizations. tests/emitted/main.rs describes how to update this file.\n\n",
         F::NAME
     );
-    for (what, code) in code {
+    for (title, code) in code {
         let words = |optimizations| {
             let pieces = pieces_with::<F>(&Source { code: &code, outside: &[] }, optimizations);
             pieces.into_iter().flat_map(|piece| piece.words).collect::<Vec<String>>()
         };
         let as_usual = words(usual);
-        write!(text, "{what}: {}", count(&as_usual)).expect("memory");
+        write!(text, "{title}: {}", count(&as_usual)).expect("memory");
         for choice in &choices {
             let other = words(*choice);
             if other != as_usual {
@@ -245,10 +245,10 @@ pub fn compare(crate_folder: &str, groups: BTreeMap<&str, String>, others: &[(&s
 }
 
 /// The text of one sequence.
-fn sequence<F: FrontEnd>(what: &str, source: &Source) -> String {
+fn sequence<F: FrontEnd>(title: &str, source: &Source) -> String {
     let pieces = pieces::<F>(source);
     let all: usize = pieces.iter().map(|piece| count(&piece.words)).sum();
-    let mut text = format!("== {what}: {all}\n\n");
+    let mut text = format!("== {title}: {all}\n\n");
     for Piece { pc, source, words } in pieces {
         writeln!(text, "{pc:#x} {source}: {}", count(&words)).expect("memory");
         words.iter().for_each(|word| writeln!(text, "{word}").expect("memory"));

@@ -98,8 +98,8 @@ pub fn hot_code_is_translated_with_the_executed_code_of_its_function<F: FrontEnd
     engine.forget(BASE..BASE + 4096, &memory).unwrap();
     for (pc, code) in [(BASE, newest), (program.again, hot), (program.behind, behind)] {
         assert_eq!((entry::<F>(&memory, pc), engine.exit_at(code)), (0, Some(Exit::To(pc))), "{name}");
-        let again = engine.code_of(pc, &memory).unwrap();
-        assert!(unit(&engine, again).1 < 4, "{name}: changed code is cold");
+        let retranslated = engine.code_of(pc, &memory).unwrap();
+        assert!(unit(&engine, retranslated).1 < 4, "{name}: changed code is cold");
     }
 }
 

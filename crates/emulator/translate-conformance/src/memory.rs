@@ -13,11 +13,11 @@ use longma_translate::optimizations::{Optimization, Optimizations};
 pub fn choices() -> Vec<Optimizations> {
     let usual = Optimizations::default();
     let other = Optimization::ALL.map(|segment| usual.with(segment, !segment.is_default()));
-    let alone = Optimization::ALL.map(|segment| Optimizations::NONE.with(segment, true));
+    let single = Optimization::ALL.map(|segment| Optimizations::NONE.with(segment, true));
     let unfused = usual.with(Optimization::Lbt, true).with(Optimization::Fusion, false);
     let unfused =
         [unfused, unfused.with(Optimization::Forms, false), unfused.with(Optimization::FlagsAcross, false)];
-    [&[Optimizations::NONE][..], &other, &alone, &unfused, &unfused].concat()
+    [&[Optimizations::NONE][..], &other, &single, &unfused, &unfused].concat()
 }
 
 /// Memory in separate ranges.
@@ -43,9 +43,9 @@ impl TestMemory {
         let fits = |start: u64, length: usize| {
             address >= start && address.saturating_add(bytes as u64) <= start + length as u64
         };
-        let found = self.0.iter().find(|(start, segment)| fits(*start, segment.borrow().len()));
+        let segment_found = self.0.iter().find(|(start, segment)| fits(*start, segment.borrow().len()));
         let fault = Fault { address, access, cause: FaultCause::Unmapped };
-        found.map(|(start, segment)| (segment, (address - start) as usize)).ok_or(fault)
+        segment_found.map(|(start, segment)| (segment, (address - start) as usize)).ok_or(fault)
     }
 }
 
@@ -64,11 +64,11 @@ impl Environment for TestMemory {
     }
 
     fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
-        let found = self.load(address)?;
-        if found == expected {
+        let current = self.load(address)?;
+        if current == expected {
             self.store(address, new)?;
         }
-        Ok(found)
+        Ok(current)
     }
 
     fn fetch(&self, address: u64) -> Result<u32, Fault> {

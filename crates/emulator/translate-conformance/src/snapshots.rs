@@ -55,8 +55,8 @@ impl Snapshots {
 
 /// Checks that `tests/emitted` of the crate in `crate_folder` contains only tests and the given `folders`.
 pub fn check_no_other_files(crate_folder: &str, folders: &[&str]) {
-    let here: PathBuf = [crate_folder, "tests", "emitted"].iter().collect();
-    for entry in fs::read_dir(here).expect("the folder of the tests") {
+    let folder: PathBuf = [crate_folder, "tests", "emitted"].iter().collect();
+    for entry in fs::read_dir(folder).expect("the folder of the tests") {
         let path = entry.expect("an entry of the folder").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let is_known = if path.is_dir() { folders.contains(&&*name) } else { name.ends_with(".rs") };
@@ -65,18 +65,22 @@ pub fn check_no_other_files(crate_folder: &str, folders: &[&str]) {
 }
 
 /// Describes the first difference.
-fn difference(kept: &str, is: &str) -> Option<String> {
-    if kept == is {
+fn difference(recorded: &str, current: &str) -> Option<String> {
+    if recorded == current {
         return None;
     }
-    let (mut kept, mut is) = (kept.lines(), is.lines());
+    let (mut recorded, mut current) = (recorded.lines(), current.lines());
     for number in 1.. {
-        match (kept.next(), is.next()) {
+        match (recorded.next(), current.next()) {
             (None, None) => break,
-            (kept, is) if kept == is => {}
-            (kept, is) => {
-                let shown = |line: Option<&str>| line.unwrap_or("(the end)").to_string();
-                return Some(format!("line {number}:\n  was {}\n  is  {}", shown(kept), shown(is)));
+            (recorded, current) if recorded == current => {}
+            (recorded, current) => {
+                let line_text = |line: Option<&str>| line.unwrap_or("(the end)").to_string();
+                return Some(format!(
+                    "line {number}:\n  was {}\n  is  {}",
+                    line_text(recorded),
+                    line_text(current)
+                ));
             }
         }
     }

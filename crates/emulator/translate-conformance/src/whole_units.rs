@@ -55,8 +55,8 @@ struct Everywhere<'a> {
 
 impl Everywhere<'_> {
     fn byte(&self, address: u64) -> u8 {
-        let found = self.written.borrow().get(&address).copied();
-        found.unwrap_or_else(|| common((address / 8) ^ self.seed).to_le_bytes()[address as usize % 8])
+        let written_byte = self.written.borrow().get(&address).copied();
+        written_byte.unwrap_or_else(|| common((address / 8) ^ self.seed).to_le_bytes()[address as usize % 8])
     }
 }
 
@@ -79,11 +79,11 @@ impl Environment for Everywhere<'_> {
     }
 
     fn compare_exchange<T: Scalar>(&self, address: u64, expected: T, new: T) -> Result<T, Fault> {
-        let found = self.load(address)?;
-        if found == expected {
+        let current = self.load(address)?;
+        if current == expected {
             self.store(address, new)?;
         }
-        Ok(found)
+        Ok(current)
     }
 
     fn fetch(&self, address: u64) -> Result<u32, Fault> {
@@ -149,7 +149,7 @@ fn left<F: FrontEnd>(
     }
     let registers: Vec<_> = F::registers().registers().collect();
     for (number, register) in (0..).zip(&registers) {
-        let word = |nth: u64| common(seed ^ mixed(4 * number + nth));
+        let word = |index: u64| common(seed ^ mixed(4 * number + index));
         let value = std::array::from_fn(|byte| word(byte as u64 / 8).to_le_bytes()[byte % 8]);
         F::write_register(*register, &value, &mut state, &memory);
     }
@@ -277,7 +277,7 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
     let through = |pc, extra_entry, optimizations| {
         F::translate(pc, extra_entry, &fetch, &|_| false, &Options { optimizations, ..Options::default() })
     };
-    let others = [
+    let variants = [
         Optimization::Flags,
         Optimization::FlagsAcross,
         Optimization::Fusion,
@@ -293,7 +293,7 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
     while let Some(pc) = ahead.pop().filter(|_| units < limit) {
         units += 1;
         let usual = through(pc, None, Optimizations::default());
-        let optimizations = others[units % others.len()];
+        let optimizations = variants[units % variants.len()];
         let other = through(pc, None, optimizations);
         let begins = usual.entries.iter().chain(&usual.heads).map(|(pc, offset)| (*offset, *pc));
         let mut begins: Vec<(u32, u64)> = begins.collect();
@@ -306,17 +306,19 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
             _ => None,
         });
         ahead.extend(exits.filter(|pc| known.insert(*pc)));
-        let mut compare =
-            |a: &Unit<F::Service, F::Pending>, b: &Unit<F::Service, F::Pending>, at: u64, how: &str| {
-                let entry = |unit: &Unit<F::Service, F::Pending>| {
-                    unit.entries.iter().find(|entry| entry.0 == at).copied()
-                };
-                let (Some(first), Some(second)) = (entry(a), entry(b)) else { return };
-                counted[0] += 1;
-                if let Some(what) = difference::<F>([(a, first), (b, second)], slots, &mut counted[1]) {
-                    wrong.push(format!("{}: unit {pc:#x}, from {at:#x} on, {how}: {what}", path.display()));
-                }
+        let mut compare = |a: &Unit<F::Service, F::Pending>,
+                           b: &Unit<F::Service, F::Pending>,
+                           at: u64,
+                           variant: &str| {
+            let entry = |unit: &Unit<F::Service, F::Pending>| {
+                unit.entries.iter().find(|entry| entry.0 == at).copied()
             };
+            let (Some(first), Some(second)) = (entry(a), entry(b)) else { return };
+            counted[0] += 1;
+            if let Some(what) = difference::<F>([(a, first), (b, second)], slots, &mut counted[1]) {
+                wrong.push(format!("{}: unit {pc:#x}, from {at:#x} on, {variant}: {what}", path.display()));
+            }
+        };
         for (at, _) in &usual.entries {
             ahead.extend(Some(*at).filter(|pc| known.insert(*pc)));
             compare(&usual, &other, *at, &format!("with {optimizations}"));
@@ -325,15 +327,15 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
         let extra_entry = if heads > 0 { usual.heads[units % heads].0 } else { pc };
         for extra_entry in [extra_entry, pc] {
             let by_extra_entry = through(pc, Some(extra_entry), Optimizations::default());
-            let alone = through(extra_entry, None, Optimizations::default());
+            let reference = through(extra_entry, None, Optimizations::default());
             // A unit that reached the maximum length may end earlier.
-            let alone_has: BTreeSet<u64> = alone.positions.iter().map(|position| position.pc).collect();
+            let alone_has: BTreeSet<u64> = reference.positions.iter().map(|position| position.pc).collect();
             if !by_extra_entry
                 .exits
                 .iter()
                 .any(|(_, exit)| matches!(exit, Exit::To(pc) if alone_has.contains(pc)))
             {
-                compare(&alone, &by_extra_entry, extra_entry, "from the extra entry point");
+                compare(&reference, &by_extra_entry, extra_entry, "from the extra entry point");
             }
             compare(&usual, &by_extra_entry, pc, &format!("with an extra entry point at {extra_entry:#x}"));
         }
@@ -357,6 +359,6 @@ pub fn programs_are_equivalent_without_optimizations<F: FrontEnd>(folder: &str, 
     }
     println!("{} entries, {} executions", counted[0], counted[1]);
     assert!(counted[1] > 1000, "{counted:?}");
-    let shown = wrong.iter().take(5).map(|text| &text[..text.len().min(1200)]).collect::<Vec<_>>();
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), shown.join("\n"));
+    let excerpt = wrong.iter().take(5).map(|text| &text[..text.len().min(1200)]).collect::<Vec<_>>();
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), excerpt.join("\n"));
 }

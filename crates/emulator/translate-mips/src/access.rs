@@ -26,7 +26,7 @@ pub(super) struct AccessAddress {
 impl Instruction {
     /// The access of a load or store. `None` for unaligned (partial) and atomic accesses and for other instructions.
     pub(super) fn access(self) -> Option<Access> {
-        let make = |near, words, indexed, float| Some(Access { near, words, indexed, float });
+        let make = |offset_op, words, indexed, float| Some(Access { near: offset_op, words, indexed, float });
         match self.op {
             Op::Lb => make(La::LdB, None, La::LdxB, false),
             Op::Lbu => make(La::LdBu, None, La::LdxBu, false),

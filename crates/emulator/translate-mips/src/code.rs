@@ -79,6 +79,6 @@ pub(super) fn successors(instruction: Instruction, pc: u64) -> Option<Vec<u64>> 
 }
 
 /// Emits an exit to the engine.
-pub(super) fn exit(assembler: &mut Assembler, unit: &mut Unit, pc: u64, why: Exit) {
-    unit.exit(assembler, pc, why);
+pub(super) fn exit(assembler: &mut Assembler, unit: &mut Unit, pc: u64, reason: Exit) {
+    unit.exit(assembler, pc, reason);
 }

@@ -94,17 +94,17 @@ mod tests {
         assert_eq!(numbers.to_vec(), [&first[..], &rest].concat());
         for (number, register) in all.iter().enumerate() {
             let mut state = State::default();
-            let before: Vec<Value> = all.iter().map(|other| read(*other, &state)).collect();
-            let given =
+            let old_values: Vec<Value> = all.iter().map(|other| read(*other, &state)).collect();
+            let value =
                 if register.kind == RegisterKind::FloatControl { 0x0080_0003 } else { 0x1234_5678_9abc_def0 };
-            let fits = write(*register, &of_word(given), &mut state);
+            let fits = write(*register, &of_word(value), &mut state);
             // r0 is zero, and r26 and r27 are reserved for the kernel.
             let constant = matches!(register.kind, RegisterKind::Kernels | RegisterKind::Implementation)
                 || matches!(number, 0 | 26 | 27);
             assert_eq!(fits, !constant, "{register:?}");
-            assert_eq!(read(*register, &state) == of_word(given), !constant, "{register:?}");
-            for (other, before) in all.iter().zip(before).filter(|(other, _)| *other != register) {
-                assert_eq!(read(*other, &state), before, "{other:?} by {register:?}");
+            assert_eq!(read(*register, &state) == of_word(value), !constant, "{register:?}");
+            for (other, old_values) in all.iter().zip(old_values).filter(|(other, _)| *other != register) {
+                assert_eq!(read(*other, &state), old_values, "{other:?} by {register:?}");
             }
         }
     }

@@ -56,17 +56,17 @@ impl Lowering<'_> {
 
     /// Computes the deferred values of registers in `live` and drops the others.
     pub(super) fn flush(&mut self, live: Set) {
-        self.flush_living(live);
+        self.compute_live(live);
         self.deferred_values = [None; MAX_DEFERRED];
     }
 
     /// Computes the deferred values of registers in `live`. The others stay deferred, for a fault in a delay slot.
-    pub(super) fn flush_living(&mut self, live: Set) {
-        let before = std::mem::replace(&mut self.live_before, live);
+    pub(super) fn compute_live(&mut self, live: Set) {
+        let previous = std::mem::replace(&mut self.live_before, live);
         for deferred in self.all_deferred().filter(|deferred| live & bit(deferred.d) != 0) {
             self.materialise(deferred.d);
         }
-        self.live_before = before;
+        self.live_before = previous;
     }
 
     /// Before a register changes: computes the deferred values that depend on it, if they are live after the
@@ -124,8 +124,8 @@ impl Lowering<'_> {
     /// acyclic.
     fn depends(&self, from: u8, on: u8) -> bool {
         let Some(form) = self.form(from) else { return false };
-        let others = [form.j, form.k].into_iter().filter(|other| *other != from);
-        form.reads(on) || others.into_iter().any(|other| self.depends(other, on))
+        let other_operands = [form.j, form.k].into_iter().filter(|other| *other != from);
+        form.reads(on) || other_operands.into_iter().any(|other| self.depends(other, on))
     }
 
     /// Defers a value. The register's old value must be dead.
@@ -147,8 +147,8 @@ impl Lowering<'_> {
         if self.deferred_values.iter().any(Option::is_none) || self.form(register).is_some() {
             return;
         }
-        let kept = self.compared;
-        let mut others = self.all_deferred().filter(|deferred| kept & bit(deferred.d) == 0);
+        let compared = self.compared;
+        let mut others = self.all_deferred().filter(|deferred| compared & bit(deferred.d) == 0);
         let dead = others.clone().find(|deferred| self.live_before & bit(deferred.d) == 0);
         if let Some(deferred) = dead.or_else(|| others.next()) {
             self.materialise(deferred.d);

@@ -27,8 +27,8 @@ const BYTES: usize = 832;
 const LINK: usize = BYTES - 16;
 
 /// Builds the MIPS frame for a thread that is at the first instruction of a handler, with the LoongArch frame at its
-/// stack pointer. `back` is the return trampoline for handlers. Returns false if the stack is not writable.
-pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
+/// stack pointer. `return_address` is the return trampoline for handlers. Returns false if the stack is not writable.
+pub fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = numbers::signal_to_mips(state.r(4));
@@ -61,7 +61,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
     state.set_r(6, address + CONTEXT as u64);
     state.set_r(1, 0);
     state.set_r(25, state.pc);
-    state.set_r(31, back);
+    state.set_r(31, return_address);
     state.set_r(STACK_POINTER, address);
     true
 }

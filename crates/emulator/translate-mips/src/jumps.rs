@@ -68,7 +68,7 @@ impl Lowering<'_> {
 
     fn call(&mut self, pc: u64, target: u64, next: Option<u64>) {
         let (after_slot, live) = (pc.wrapping_add(8), self.live.after(pc));
-        self.flush_living(self.before_slot(pc, live));
+        self.compute_live(self.before_slot(pc, live));
         self.assembler.constant(general(31), after_slot as i64);
         self.changed(general(31));
         self.note(31, Some(after_slot as i64), Width::UNKNOWN);
@@ -81,7 +81,7 @@ impl Lowering<'_> {
     /// target: the spare register if the delay slot changes the original.
     fn target_across_slot(&mut self, pc: u64, rs: u8, link: u8) -> u8 {
         let live = self.live.after(pc);
-        self.flush_living(self.before_slot(pc, live) | bit(general(rs)));
+        self.compute_live(self.before_slot(pc, live) | bit(general(rs)));
         let changes = self.slot_writes(pc, [rs, rs]) || link != 0 && link == rs;
         if changes {
             self.assembler.two(La::Movgr2scr, SPARE, general(rs));
@@ -129,22 +129,22 @@ impl Lowering<'_> {
         if instruction.is_likely() {
             self.flush(EVERYTHING);
             let condition = self.condition(instruction);
-            let known = self.known;
-            let over = self.assembler.label();
-            self.assembler.jump(condition.fails, Goal::Label(over));
+            let saved_constants = self.known;
+            let skip = self.assembler.label();
+            self.assembler.jump(condition.fails, Goal::Label(skip));
             self.slot(pc, live);
             self.take(target, links);
-            self.known = known;
-            self.assembler.place(over);
+            self.known = saved_constants;
+            self.assembler.place(skip);
             self.leave(after_slot, next);
             return;
         }
         let condition = self.condition_across_slot(instruction, pc, live);
         if links {
-            let over = self.assembler.label();
-            self.assembler.jump(condition.fails, Goal::Label(over));
+            let skip = self.assembler.label();
+            self.assembler.jump(condition.fails, Goal::Label(skip));
             self.take(target, true);
-            self.assembler.place(over);
+            self.assembler.place(skip);
             self.leave(after_slot, next);
         } else if next == Some(target) {
             self.assembler.jump(condition.fails, Goal::Source(after_slot));
@@ -171,13 +171,13 @@ impl Lowering<'_> {
             return condition;
         }
         let mut read = bit(general(instruction.rs()));
-        if instruction.op_has_two() {
+        if instruction.compares_two_registers() {
             read |= bit(general(instruction.rt()));
         }
         self.before_reads(read);
         let condition = self.condition(instruction);
         if self.may_change(condition, pc, before_slot) {
-            self.flush_living(before_slot | read);
+            self.compute_live(before_slot | read);
             return self.keep_condition(instruction, pc, live);
         }
         self.slot(pc, live);
@@ -212,7 +212,7 @@ impl Lowering<'_> {
 
     /// The deferred comparison that a branch compares with zero, as a condition.
     fn fused_condition(&self, instruction: Instruction) -> Option<Condition> {
-        let is_zero = instruction.op_has_two() && general(instruction.rt()) == 0;
+        let is_zero = instruction.compares_two_registers() && general(instruction.rt()) == 0;
         let form = self.form(general(instruction.rs())).filter(|_| is_zero && self.fuses)?;
         let mut condition = match form.shape {
             ExprKind::Less => Condition::of(La::Blt, La::Bge, form.j, form.k),

@@ -135,9 +135,9 @@ pub fn socket_option(level: u64, option: u64) -> (u64, u64) {
     if level != 0xffff {
         return (level, option);
     }
-    let found = SOCKET.iter().find(|(mips, _)| *mips == option).map(|(_, other)| *other);
+    let mapped = SOCKET.iter().find(|(mips, _)| *mips == option).map(|(_, other)| *other);
     // Options outside of the table are identical or undefined.
-    (1, found.unwrap_or(if option < 0x100 { option } else { 0xffff }))
+    (1, mapped.unwrap_or(if option < 0x100 { option } else { 0xffff }))
 }
 
 /// Converts a socket type: SOCK_STREAM and SOCK_DGRAM are swapped.

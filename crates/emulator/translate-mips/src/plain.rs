@@ -81,7 +81,7 @@ impl Instruction {
     }
 
     /// Whether the instruction is a branch that compares two registers.
-    pub(super) fn op_has_two(self) -> bool {
+    pub(super) fn compares_two_registers(self) -> bool {
         matches!(self.op, Op::Beq | Op::Bne | Op::Beql | Op::Bnel)
     }
 }
@@ -213,7 +213,7 @@ impl Lowering<'_> {
         let (t, s, imm) = (general(i.rt()), self.read(i.rs()), i.imm());
         let signed = |op, wide| Some((op, wide, imm, (-2048..2048).contains(&imm)));
         let unsigned = |op, wide| Some((op, wide, i.unsigned() as i32, i.unsigned() < 4096));
-        let found = match i.op {
+        let equivalent = match i.op {
             Op::Addiu => signed(La::AddiW, La::AddW),
             Op::Daddiu => signed(La::AddiD, La::AddD),
             Op::Slti => signed(La::Slti, La::Slt),
@@ -223,7 +223,7 @@ impl Lowering<'_> {
             Op::Xori => unsigned(La::Xori, La::Xor),
             _ => None,
         };
-        let Some((narrow, wide, value, fits)) = found else { return false };
+        let Some((narrow, wide, value, fits)) = equivalent else { return false };
         if t == 0 {
             // Markers are the same instruction on LoongArch, with the event number in the same register.
             if i.op == Op::Andi && s == 0 && MARKS.contains(&value) {
@@ -446,8 +446,8 @@ impl Lowering<'_> {
         let is_left = matches!(i.op, Op::Lwl | Op::Ldl | Op::Swl | Op::Sdl);
         let low = if is_left { i.imm() - bytes + 1 } else { i.imm() };
         let pair = self.following().filter(|next| {
-            let wanted = if is_left { low } else { low + bytes - 1 };
-            next.op == other && next.rt() == i.rt() && next.rs() == i.rs() && next.imm() == wanted
+            let aligned_end = if is_left { low } else { low + bytes - 1 };
+            next.op == other && next.rt() == i.rt() && next.rs() == i.rs() && next.imm() == aligned_end
         });
         let loads = matches!(aligned, La::LdW | La::LdD);
         if pair.is_some() && !(loads && i.rt() == i.rs()) {
@@ -459,8 +459,8 @@ impl Lowering<'_> {
         true
     }
 
-    fn access_part(&mut self, near: La, i: Instruction, imm: i32) {
-        let access = Access { near, words: None, indexed: near, float: false };
+    fn access_part(&mut self, op: La, i: Instruction, imm: i32) {
+        let access = Access { near: op, words: None, indexed: op, float: false };
         self.access(access, self.moved_register(i), AccessAddress { j: self.read(i.rs()), k: 0, imm });
     }
 }

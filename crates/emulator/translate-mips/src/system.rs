@@ -55,7 +55,7 @@ const AT_FDCWD: u64 = -100i64 as u64;
 const SIGCHLD: u64 = 17;
 const FIRST: u64 = 5000;
 /// MIPS real-time signals without a generic counterpart.
-const BEYOND_THE_HOSTS: std::ops::RangeInclusive<u64> = 65..=128;
+const MIPS_ONLY_SIGNALS: std::ops::RangeInclusive<u64> = 65..=128;
 /// Scratch space for converted structures, in bytes.
 pub(super) const CALL_BUFFER_BYTES: u64 = 1024;
 
@@ -81,9 +81,9 @@ fn half(bytes: &[u8], at: usize) -> u32 {
 pub fn prepare(number: u64, arguments: [u64; 6], buffer: u64, memory: &dyn UserMemory) -> SyscallAction {
     let Some((name, generic)) = CALLS.find(number) else { return SyscallAction::Done(Err(ENOSYS)) };
     let call = Call { arguments, buffer, memory };
-    let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
-    let found = found.or_else(|| call.of_sockets(name)).or_else(|| call.of_waiting(name));
-    match (found, generic) {
+    let converted = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
+    let converted = converted.or_else(|| call.of_sockets(name)).or_else(|| call.of_waiting(name));
+    match (converted, generic) {
         (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
         (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
         (None, None) => SyscallAction::Done(Err(ENOSYS)),
@@ -99,8 +99,8 @@ struct Call<'a> {
 
 type Found = Option<Result<SyscallAction, u64>>;
 
-fn call(name: &str, arguments: [u64; 6], after: ResultConversion) -> Found {
-    Some(Ok(SyscallAction::Call(generic(name), arguments, after)))
+fn call(name: &str, arguments: [u64; 6], conversion: ResultConversion) -> Found {
+    Some(Ok(SyscallAction::Call(generic(name), arguments, conversion)))
 }
 
 impl Call<'_> {
@@ -172,14 +172,14 @@ impl Call<'_> {
         let [a, b, c, ..] = self.arguments;
         const TO_OTHERS: [(u64, u64); 5] = [(14, 5), (6, 6), (7, 7), (24, 8), (23, 9)];
         let command = TO_OTHERS.iter().find(|(mips, _)| *mips == b).map_or(b, |(_, other)| *other);
-        let (argument, after) = match b {
+        let (argument, conversion) = match b {
             3 => (c, ResultConversion::Flags),
             4 => (numbers::open_flags(c), ResultConversion::Nothing),
             10 => (numbers::signal_from_mips(c), ResultConversion::Nothing),
             11 => (c, ResultConversion::Signal),
             _ => (c, ResultConversion::Nothing),
         };
-        call("fcntl", [a, command, argument, 0, 0, 0], after)
+        call("fcntl", [a, command, argument, 0, 0, 0], conversion)
     }
 
     fn of_memory(&self, name: &str) -> Found {
@@ -224,10 +224,11 @@ impl Call<'_> {
             })),
             "rt_sigtimedwait" => {
                 let info = if b == 0 { 0 } else { self.buffer };
-                let after =
+                let conversion =
                     if b == 0 { ResultConversion::Signal } else { ResultConversion::Waited(self.buffer, b) };
                 Some(
-                    self.set(a).map(|set| SyscallAction::Call(generic(name), [set, info, c, 8, 0, 0], after)),
+                    self.set(a)
+                        .map(|set| SyscallAction::Call(generic(name), [set, info, c, 8, 0, 0], conversion)),
                 )
             }
             "rt_sigreturn" => Some(Ok(SyscallAction::SignalReturn)),
@@ -242,12 +243,12 @@ impl Call<'_> {
             })),
             "waitid" => {
                 let info = if c == 0 { 0 } else { self.buffer };
-                let after = if c == 0 {
+                let conversion = if c == 0 {
                     ResultConversion::Nothing
                 } else {
                     ResultConversion::Information(self.buffer, c)
                 };
-                call(name, [a, b, info, d, e, 0], after)
+                call(name, [a, b, info, d, e, 0], conversion)
             }
             "timer_create" if b != 0 => Some(self.event(b).map(|event| {
                 SyscallAction::Call(generic(name), [a, event, c, 0, 0, 0], ResultConversion::Nothing)
@@ -261,9 +262,9 @@ impl Call<'_> {
     /// Converts the signal set at `address` and stores it in the scratch space.
     fn set(&self, address: u64) -> Result<u64, u64> {
         let set = u64::from_le_bytes(fetch(self.memory, address)?);
-        let place = self.buffer + 256;
-        store(self.memory, place, &[numbers::set_from_mips(set)])?;
-        Ok(place)
+        let copy_address = self.buffer + 256;
+        store(self.memory, copy_address, &[numbers::set_from_mips(set)])?;
+        Ok(copy_address)
     }
 
     /// Converts the `siginfo_t` at `address` and stores it in the scratch space. The offsets of si_errno and si_code
@@ -288,7 +289,7 @@ impl Call<'_> {
         if size != 16 {
             return Err(EINVAL);
         }
-        if BEYOND_THE_HOSTS.contains(&signal) {
+        if MIPS_ONLY_SIGNALS.contains(&signal) {
             // These signals never arrive, so the action is ignored.
             if new != 0 {
                 fetch::<32>(self.memory, new)?;
@@ -298,16 +299,28 @@ impl Call<'_> {
             }
             return Ok(SyscallAction::Done(Ok(0)));
         }
-        let (given, wanted) = (self.buffer, self.buffer + 32);
+        let (new_action, old_action) = (self.buffer, self.buffer + 32);
         if new != 0 {
             let bytes: [u8; 32] = fetch(self.memory, new)?;
             let flags = action_flags(half(&bytes, 0).into(), false);
-            store(self.memory, given, &[word(&bytes, 8), flags, numbers::set_from_mips(word(&bytes, 16))])?;
+            store(
+                self.memory,
+                new_action,
+                &[word(&bytes, 8), flags, numbers::set_from_mips(word(&bytes, 16))],
+            )?;
         }
-        let place = |address, copy| if address == 0 { 0 } else { copy };
-        let arguments = [numbers::signal_from_mips(signal), place(new, given), place(old, wanted), 8, 0, 0];
-        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
-        Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
+        let buffer_or_null = |address, copy| if address == 0 { 0 } else { copy };
+        let arguments = [
+            numbers::signal_from_mips(signal),
+            buffer_or_null(new, new_action),
+            buffer_or_null(old, old_action),
+            8,
+            0,
+            0,
+        ];
+        let conversion =
+            if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(old_action, old) };
+        Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, conversion))
     }
 
     fn mask_change(&self) -> Result<SyscallAction, u64> {
@@ -316,12 +329,12 @@ impl Call<'_> {
             return Err(EINVAL);
         }
         let set = if new == 0 { 0 } else { self.set(new)? };
-        let former = if old == 0 { 0 } else { self.buffer };
-        let after =
+        let old_mask = if old == 0 { 0 } else { self.buffer };
+        let conversion =
             if old == 0 { ResultConversion::Nothing } else { ResultConversion::Set(self.buffer, old) };
         // On MIPS, the values start with SIG_BLOCK = 1.
         let how = if new == 0 { 0 } else { how.wrapping_sub(1) };
-        Ok(SyscallAction::Call(generic("rt_sigprocmask"), [how, set, former, 8, 0, 0], after))
+        Ok(SyscallAction::Call(generic("rt_sigprocmask"), [how, set, old_mask, 8, 0, 0], conversion))
     }
 
     fn alternate_stack(&self) -> Result<SyscallAction, u64> {
@@ -331,13 +344,14 @@ impl Call<'_> {
             let (size, flags) = (word(&bytes, 8), half(&bytes, 16));
             store(self.memory, self.buffer, &[word(&bytes, 0), flags.into(), size])?;
         }
-        let (given, wanted) = (self.buffer, self.buffer + 32);
-        let place = |address, copy| if address == 0 { 0 } else { copy };
-        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Stack(wanted, old) };
+        let (new_stack, old_stack) = (self.buffer, self.buffer + 32);
+        let buffer_or_null = |address, copy| if address == 0 { 0 } else { copy };
+        let conversion =
+            if old == 0 { ResultConversion::Nothing } else { ResultConversion::Stack(old_stack, old) };
         Ok(SyscallAction::Call(
             generic("sigaltstack"),
-            [place(new, given), place(old, wanted), 0, 0, 0, 0],
-            after,
+            [buffer_or_null(new, new_stack), buffer_or_null(old, old_stack), 0, 0, 0, 0],
+            conversion,
         ))
     }
 
@@ -350,8 +364,9 @@ impl Call<'_> {
             "setsockopt" | "getsockopt" => {
                 let (level, option) = numbers::socket_option(b, c);
                 let is_type = name == "getsockopt" && (level, option) == (1, 3);
-                let after = if is_type { ResultConversion::SocketType(d) } else { ResultConversion::Nothing };
-                call(name, [a, level, option, d, e, 0], after)
+                let conversion =
+                    if is_type { ResultConversion::SocketType(d) } else { ResultConversion::Nothing };
+                call(name, [a, level, option, d, e, 0], conversion)
             }
             _ => None,
         }
@@ -365,9 +380,9 @@ impl Call<'_> {
             if limit < 0 {
                 return Ok(0);
             }
-            let place = self.buffer + 512;
-            store(self.memory, place, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
-            Ok(place)
+            let timeout_address = self.buffer + 512;
+            store(self.memory, timeout_address, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
+            Ok(timeout_address)
         };
         let step = |name: &str, arguments| {
             Ok(SyscallAction::Call(generic(name), arguments, ResultConversion::Nothing))
@@ -394,13 +409,13 @@ impl Call<'_> {
     /// select(2), whose timeout is in microseconds.
     fn select(&self) -> Result<SyscallAction, u64> {
         let [count, read, write, except, limit, _] = self.arguments;
-        let place = self.buffer + 512;
+        let timeout_address = self.buffer + 512;
         if limit != 0 {
             let bytes: [u8; 16] = fetch(self.memory, limit)?;
             let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
-            store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
+            store(self.memory, timeout_address, &[word(&bytes, 0), nanoseconds])?;
         }
-        let limit = if limit == 0 { 0 } else { place };
+        let limit = if limit == 0 { 0 } else { timeout_address };
         Ok(SyscallAction::Call(
             generic("pselect6"),
             [count, read, write, except, limit, 0],
@@ -457,11 +472,11 @@ fn information_from_mips(info: &mut [u8; 128]) {
 /// # Errors
 /// Returns the generic error number.
 pub fn finish(
-    after: ResultConversion,
+    conversion: ResultConversion,
     result: u64,
     memory: &dyn UserMemory,
 ) -> Result<(u64, Option<u64>), u64> {
-    match after {
+    match conversion {
         ResultConversion::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
         ResultConversion::FileSystem(at) => write_file_system(at, memory)?,
         ResultConversion::Action(from, to) => {
@@ -489,7 +504,7 @@ pub fn finish(
             if !memory.write(to, &info) {
                 return Err(EFAULT);
             }
-            if let ResultConversion::Waited(..) = after {
+            if let ResultConversion::Waited(..) = conversion {
                 return Ok((numbers::signal_to_mips(result), None));
             }
         }
@@ -508,7 +523,7 @@ pub fn finish(
 }
 
 fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), u64> {
-    let mut out = [0; 104];
+    let mut stat = [0; 104];
     // The offset in the generic structure, the offset in the MIPS structure, and the size of each field.
     const FIELDS: [(usize, usize, usize); 16] = [
         (0, 0, 4),
@@ -529,9 +544,9 @@ fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), 
         (64, 96, 8),
     ];
     for (source, target, bytes) in FIELDS {
-        out[target..target + bytes].copy_from_slice(&from[source..source + bytes]);
+        stat[target..target + bytes].copy_from_slice(&from[source..source + bytes]);
     }
-    if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
+    if memory.write(to, &stat) { Ok(()) } else { Err(EFAULT) }
 }
 
 fn write_file_system(at: u64, memory: &dyn UserMemory) -> Result<(), u64> {

@@ -19,30 +19,30 @@ fn reach(
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Reach {
-    let mut found = Reach { words: FxHashMap::default(), leaders: BTreeSet::new() };
+    let mut reach = Reach { words: FxHashMap::default(), leaders: BTreeSet::new() };
     let mut visited = FxHashSet::default();
-    let mut ahead = std::collections::VecDeque::from([start]);
-    while let Some(leader) = ahead.pop_front() {
+    let mut work_list = std::collections::VecDeque::from([start]);
+    while let Some(leader) = work_list.pop_front() {
         let is_new = leader == start || !known(leader);
-        if !is_new || found.leaders.contains(&leader) || visited.len() >= MAX_INSTRUCTIONS {
+        if !is_new || reach.leaders.contains(&leader) || visited.len() >= MAX_INSTRUCTIONS {
             continue;
         }
         let mut pc = leader;
         while visited.insert(pc) {
             let Some(word) = fetch(pc) else { break };
-            found.words.insert(pc, word);
+            reach.words.insert(pc, word);
             if pc == leader {
-                found.leaders.insert(leader);
+                reach.leaders.insert(leader);
             }
             let Some(instruction) = decode(word) else { break };
             if let Some(next) = successors(instruction, pc) {
                 if instruction.has_delay_slot()
                     && let Some(word) = fetch(pc.wrapping_add(4))
                 {
-                    found.words.insert(pc.wrapping_add(4), word);
+                    reach.words.insert(pc.wrapping_add(4), word);
                 }
                 if options.has(Optimization::Units) {
-                    ahead.extend(next);
+                    work_list.extend(next);
                 }
                 break;
             }
@@ -51,11 +51,11 @@ fn reach(
                 break;
             }
         }
-        if visited.contains(&leader) && found.words.contains_key(&leader) {
-            found.leaders.insert(leader);
+        if visited.contains(&leader) && reach.words.contains_key(&leader) {
+            reach.leaders.insert(leader);
         }
     }
-    found
+    reach
 }
 
 /// Translates the code that is reachable from `start`. `fetch` reads source code. Addresses for which `known` returns
@@ -74,7 +74,7 @@ pub fn translate(
         let begin = lowering.assembler.words.len();
         begins.insert(leader, begin);
         lowering.block(leader, leaders.get(index + 1).copied());
-        lowering.assembler.fill_from(begin);
+        lowering.assembler.pad_empty_block(begin);
         lowering.unit.end_block(begin, lowering.assembler.words.len());
     }
     let mut unit = std::mem::take(&mut lowering.unit);

@@ -100,10 +100,10 @@ impl Step {
         let Some(instruction) = reach.instruction(pc) else { return unknown(EVERYTHING) };
         let (reads, writes) = (instruction.reads(), instruction.writes());
         let known = Self { writes, ..unknown(reads) };
-        let kept = if across { 0 } else { GENERAL };
+        let live_through = if across { 0 } else { GENERAL };
         let Some(next) = successors(instruction, pc).filter(|_| instruction.has_delay_slot()) else {
             let next_pc = pc.wrapping_add(4);
-            let beyond = if reach.leaders.contains(&next_pc) { kept } else { 0 };
+            let beyond = if reach.leaders.contains(&next_pc) { live_through } else { 0 };
             return Self { next: vec![next_pc], beyond, ..known };
         };
         let Some(slot) = reach.instruction(pc.wrapping_add(4)) else { return unknown(EVERYTHING) };
@@ -112,7 +112,7 @@ impl Step {
             Op::Jr | Op::JrHb if instruction.rs() == 31 => GENERAL & !bit(general(ASSEMBLER_TEMPORARY)),
             Op::Jr | Op::JrHb => EVERYTHING,
             Op::Jalr | Op::JalrHb => GENERAL,
-            _ => kept,
+            _ => live_through,
         };
         let past = instruction.is_likely().then(|| pc.wrapping_add(8));
         Self { next, past, slot: Some((slot.reads(), slot.writes())), beyond, ..known }

@@ -123,8 +123,8 @@ pub fn description() -> Description<RegisterKind> {
 const ORDER: [usize; 8] = [0, 3, 1, 2, 6, 7, 5, 4];
 
 fn general(first: u8, index: usize) -> u8 {
-    let place = usize::from(first) + index;
-    GENERAL[ORDER.get(place).copied().unwrap_or(place)]
+    let number = usize::from(first) + index;
+    GENERAL[ORDER.get(number).copied().unwrap_or(number)]
 }
 
 /// The selectors in user mode: CS, SS and the others.
@@ -271,8 +271,8 @@ mod tests {
         }
         assert_eq!(names.len(), 76);
         // RBX, RSP and R15 have the encoding numbers 3, 4 and 15.
-        let places = [(0, 1), (6, 1), (8, 7)].map(|(first, index)| general(first, index));
-        assert_eq!(places, [GENERAL[3], STACK_POINTER, GENERAL[15]]);
+        let numbers = [(0, 1), (6, 1), (8, 7)].map(|(first, index)| general(first, index));
+        assert_eq!(numbers, [GENERAL[3], STACK_POINTER, GENERAL[15]]);
     }
 
     #[test]
@@ -281,17 +281,19 @@ mod tests {
             |register: &Register<RegisterKind>| register.kind == RegisterKind::X87Word && register.index == 2;
         for register in all().into_iter().filter(|register| !is_tag(register)) {
             let mut state = fresh();
-            let before: Vec<Value> = all().iter().map(|other| read(*other, &state)).collect();
-            let mut given = read(register, &state);
-            given[0] ^= 1;
-            given[register.bytes - 1] ^= if register.bytes > 4 { 0x10 } else { 0 };
-            let fits = write(register, &given, &mut state);
+            let old_values: Vec<Value> = all().iter().map(|other| read(*other, &state)).collect();
+            let mut value = read(register, &state);
+            value[0] ^= 1;
+            value[register.bytes - 1] ^= if register.bytes > 4 { 0x10 } else { 0 };
+            let fits = write(register, &value, &mut state);
             let constant = matches!(register.kind, RegisterKind::Segment | RegisterKind::Original)
                 || register.kind == RegisterKind::X87Word && register.index > 1;
-            assert_eq!(read(register, &state) == given, !constant, "{register:?}");
+            assert_eq!(read(register, &state) == value, !constant, "{register:?}");
             assert_eq!(fits, !constant || register.kind == RegisterKind::Original, "{register:?}");
-            for (other, before) in all().into_iter().zip(before).filter(|(other, _)| *other != register) {
-                assert_eq!(read(other, &state), before, "{other:?} by {register:?}");
+            for (other, old_values) in
+                all().into_iter().zip(old_values).filter(|(other, _)| *other != register)
+            {
+                assert_eq!(read(other, &state), old_values, "{other:?} by {register:?}");
             }
         }
     }

@@ -30,8 +30,8 @@ impl Features {
     /// # Errors
     /// The name is unknown; the message lists the known ones.
     pub fn named(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|features| features.name() == name);
-        found.ok_or_else(|| format!("unknown x86-64 feature level '{name}': use 'sse2' or 'avx2'"))
+        let matching = Self::ALL.into_iter().find(|features| features.name() == name);
+        matching.ok_or_else(|| format!("unknown x86-64 feature level '{name}': use 'sse2' or 'avx2'"))
     }
 }
 

@@ -147,12 +147,12 @@ impl FrontEnd for X86_64 {
         system::prepare(state.r(RAX), arguments, state, buffer, memory)
     }
 
-    fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
-        system::finish(after, result, memory)
+    fn finish(conversion: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
+        system::finish(conversion, result, memory)
     }
 
-    fn changed(after: ResultConversion, result: u64) -> Option<Range<u64>> {
-        let (start, bytes) = match after {
+    fn changed(conversion: ResultConversion, result: u64) -> Option<Range<u64>> {
+        let (start, bytes) = match conversion {
             ResultConversion::Mapped(start, bytes) => (start, bytes),
             ResultConversion::Placed(bytes) if result < LAST_ERROR => (result, bytes),
             _ => return None,
@@ -168,8 +168,8 @@ impl FrontEnd for X86_64 {
         state.set_r(THREAD_POINTER, value);
     }
 
-    fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
-        frame::enter(state, back, memory)
+    fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) -> bool {
+        frame::enter(state, return_address, memory)
     }
 
     fn leave(state: &mut State, memory: &dyn UserMemory) -> Option<u64> {

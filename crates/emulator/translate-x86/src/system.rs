@@ -80,8 +80,8 @@ pub fn prepare(
         return bases(arguments, state, memory);
     }
     let call = Call { arguments, buffer, memory };
-    let found = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
-    match (found.or_else(|| call.of_waiting(name)), generic) {
+    let converted = call.of_files(name).or_else(|| call.of_memory(name)).or_else(|| call.of_signals(name));
+    match (converted.or_else(|| call.of_waiting(name)), generic) {
         (Some(step), _) => step.unwrap_or_else(|error| SyscallAction::Done(Err(error))),
         (None, Some(number)) => SyscallAction::Call(number, arguments, ResultConversion::Nothing),
         (None, None) => SyscallAction::Done(Err(ENOSYS)),
@@ -119,8 +119,8 @@ struct Call<'a> {
 
 type Found = Option<Result<SyscallAction, u64>>;
 
-fn call(name: &str, arguments: [u64; 6], after: ResultConversion) -> Found {
-    Some(Ok(SyscallAction::Call(generic(name), arguments, after)))
+fn call(name: &str, arguments: [u64; 6], conversion: ResultConversion) -> Found {
+    Some(Ok(SyscallAction::Call(generic(name), arguments, conversion)))
 }
 
 impl Call<'_> {
@@ -172,18 +172,18 @@ impl Call<'_> {
     /// utime(2) and utimes(2), whose two times have `bytes` bytes each.
     fn times(&self, directory: u64, path: u64, from: u64, bytes: usize) -> Result<SyscallAction, u64> {
         if from != 0 {
-            let given: [u8; 32] = match bytes {
+            let guest_times: [u8; 32] = match bytes {
                 8 => {
                     let seconds: [u8; 16] = fetch(self.memory, from)?;
-                    let mut given = [0; 32];
-                    given[..8].copy_from_slice(&seconds[..8]);
-                    given[16..24].copy_from_slice(&seconds[8..]);
-                    given
+                    let mut guest_times = [0; 32];
+                    guest_times[..8].copy_from_slice(&seconds[..8]);
+                    guest_times[16..24].copy_from_slice(&seconds[8..]);
+                    guest_times
                 }
                 _ => fetch(self.memory, from)?,
             };
-            let nanoseconds = |at| word(&given, at).checked_mul(1000).ok_or(EINVAL);
-            let times = [word(&given, 0), nanoseconds(8)?, word(&given, 16), nanoseconds(24)?];
+            let nanoseconds = |at| word(&guest_times, at).checked_mul(1000).ok_or(EINVAL);
+            let times = [word(&guest_times, 0), nanoseconds(8)?, word(&guest_times, 16), nanoseconds(24)?];
             store(self.memory, self.buffer, &times)?;
         }
         let times = if from == 0 { 0 } else { self.buffer };
@@ -219,8 +219,8 @@ impl Call<'_> {
             "getpgrp" => call("getpgid", [0; 6], ResultConversion::Nothing),
             "alarm" => Some(self.alarm()),
             "time" => {
-                let after = ResultConversion::Time(self.buffer, self.arguments[0]);
-                call("clock_gettime", [0, self.buffer, 0, 0, 0, 0], after)
+                let conversion = ResultConversion::Time(self.buffer, self.arguments[0]);
+                call("clock_gettime", [0, self.buffer, 0, 0, 0, 0], conversion)
             }
             _ => None,
         }
@@ -228,52 +228,59 @@ impl Call<'_> {
 
     fn action(&self) -> Result<SyscallAction, u64> {
         let [signal, new, old, size, ..] = self.arguments;
-        let (given, wanted) = (self.buffer, self.buffer + 32);
+        let (new_action, old_action) = (self.buffer, self.buffer + 32);
         if new != 0 {
             let bytes: [u8; 32] = fetch(self.memory, new)?;
-            store(self.memory, given, &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)])?;
+            store(
+                self.memory,
+                new_action,
+                &[word(&bytes, 0), word(&bytes, 8) & !SA_RESTORER, word(&bytes, 24)],
+            )?;
         }
-        let place = |address, copy| if address == 0 { 0 } else { copy };
-        let arguments = [signal, place(new, given), place(old, wanted), size, 0, 0];
-        let after = if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(wanted, old) };
-        Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, after))
+        let buffer_or_null = |address, copy| if address == 0 { 0 } else { copy };
+        let arguments =
+            [signal, buffer_or_null(new, new_action), buffer_or_null(old, old_action), size, 0, 0];
+        let conversion =
+            if old == 0 { ResultConversion::Nothing } else { ResultConversion::Action(old_action, old) };
+        Ok(SyscallAction::Call(generic("rt_sigaction"), arguments, conversion))
     }
 
     fn alarm(&self) -> Result<SyscallAction, u64> {
-        let (given, wanted) = (self.buffer, self.buffer + 32);
-        store(self.memory, given, &[0, 0, self.arguments[0] & 0xffff_ffff, 0])?;
+        let (new_timer, old_timer) = (self.buffer, self.buffer + 32);
+        store(self.memory, new_timer, &[0, 0, self.arguments[0] & 0xffff_ffff, 0])?;
         Ok(SyscallAction::Call(
             generic("setitimer"),
-            [0, given, wanted, 0, 0, 0],
-            ResultConversion::Seconds(wanted),
+            [0, new_timer, old_timer, 0, 0, 0],
+            ResultConversion::Seconds(old_timer),
         ))
     }
 
     /// Calls with a timeout, and epoll.
     fn of_waiting(&self, name: &str) -> Found {
         let [a, b, c, d, e, f] = self.arguments;
-        let step = |name: &str, arguments, after| Ok(SyscallAction::Call(generic(name), arguments, after));
+        let call =
+            |name: &str, arguments, conversion| Ok(SyscallAction::Call(generic(name), arguments, conversion));
         let events = |name: &str, arguments| {
             let [a, b, c, d, e, f]: [u64; 6] = arguments;
-            let asked = u64::from(c as u32).min(MAX_EVENTS);
-            let count = self.memory.writable(b, EVENT_BYTES * asked) / EVENT_BYTES;
+            let max_events = u64::from(c as u32).min(MAX_EVENTS);
+            let count = self.memory.writable(b, EVENT_BYTES * max_events) / EVENT_BYTES;
             if (c as i32) <= 0 || count == 0 {
                 // Let the call report the error. Events that cannot be written stay pending.
-                return step(name, [a, b, c, d, e, f], ResultConversion::Nothing);
+                return call(name, [a, b, c, d, e, f], ResultConversion::Nothing);
             }
-            step(name, [a, self.buffer, count, d, e, f], ResultConversion::Events(self.buffer, b))
+            call(name, [a, self.buffer, count, d, e, f], ResultConversion::Events(self.buffer, b))
         };
         Some(match name {
             "poll" => self
                 .milliseconds(c)
-                .and_then(|limit| step("ppoll", [a, b, limit, 0, 8, 0], ResultConversion::Nothing)),
+                .and_then(|limit| call("ppoll", [a, b, limit, 0, 8, 0], ResultConversion::Nothing)),
             "select" => self.select(),
             "epoll_wait" => events("epoll_pwait", [a, b, c, d, 0, 8]),
             "epoll_pwait" | "epoll_pwait2" => events(name, [a, b, c, d, e, f]),
             "epoll_ctl" if d != 0 => fetch::<12>(self.memory, d).and_then(|event| {
                 let head = u64::from(u32::from_le_bytes([event[0], event[1], event[2], event[3]]));
                 store(self.memory, self.buffer, &[head, word(&event, 4)])?;
-                step(name, [a, b, c, self.buffer, 0, 0], ResultConversion::Nothing)
+                call(name, [a, b, c, self.buffer, 0, 0], ResultConversion::Nothing)
             }),
             _ => return None,
         })
@@ -284,26 +291,26 @@ impl Call<'_> {
         if limit < 0 {
             return Ok(0);
         }
-        let place = self.buffer + 512;
-        store(self.memory, place, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
-        Ok(place)
+        let timeout_address = self.buffer + 512;
+        store(self.memory, timeout_address, &[limit as u64 / 1000, limit as u64 % 1000 * 1_000_000])?;
+        Ok(timeout_address)
     }
 
     /// select(2), whose timeout is in microseconds.
     fn select(&self) -> Result<SyscallAction, u64> {
         let [count, read, write, except, limit, _] = self.arguments;
-        let place = self.buffer + 512;
+        let timeout_address = self.buffer + 512;
         if limit != 0 {
             let bytes: [u8; 16] = fetch(self.memory, limit)?;
             let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
-            store(self.memory, place, &[word(&bytes, 0), nanoseconds])?;
+            store(self.memory, timeout_address, &[word(&bytes, 0), nanoseconds])?;
         }
-        let (timeout, after) = if limit == 0 {
+        let (timeout, conversion) = if limit == 0 {
             (0, ResultConversion::Nothing)
         } else {
-            (place, ResultConversion::Limit(place, limit))
+            (timeout_address, ResultConversion::Limit(timeout_address, limit))
         };
-        Ok(SyscallAction::Call(generic("pselect6"), [count, read, write, except, timeout, 0], after))
+        Ok(SyscallAction::Call(generic("pselect6"), [count, read, write, except, timeout, 0], conversion))
     }
 }
 
@@ -311,8 +318,8 @@ impl Call<'_> {
 ///
 /// # Errors
 /// The error in the source's numbering.
-pub fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
-    match after {
+pub fn finish(conversion: ResultConversion, result: u64, memory: &dyn UserMemory) -> CallResult {
+    match conversion {
         ResultConversion::Stat(from, to) => write_stat(&fetch(memory, from)?, to, memory)?,
         ResultConversion::Action(from, to) => {
             let bytes: [u8; 24] = fetch(memory, from)?;
@@ -354,7 +361,7 @@ pub fn finish(after: ResultConversion, result: u64, memory: &dyn UserMemory) -> 
 }
 
 fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), u64> {
-    let mut out = [0; 144];
+    let mut stat = [0; 144];
     // LoongArch offset, x86 offset and length of each field.
     const FIELDS: [(usize, usize, usize); 13] = [
         (0, 0, 8),
@@ -372,7 +379,7 @@ fn write_stat(from: &[u8; 128], to: u64, memory: &dyn UserMemory) -> Result<(), 
         (104, 104, 16),
     ];
     for (source, target, bytes) in FIELDS {
-        out[target..target + bytes].copy_from_slice(&from[source..source + bytes]);
+        stat[target..target + bytes].copy_from_slice(&from[source..source + bytes]);
     }
-    if memory.write(to, &out) { Ok(()) } else { Err(EFAULT) }
+    if memory.write(to, &stat) { Ok(()) } else { Err(EFAULT) }
 }

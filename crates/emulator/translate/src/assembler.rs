@@ -98,7 +98,7 @@ impl Assembler {
 
     /// Emits a `nop` if the block that starts at `begin` is empty, so that each block has a distinct first word to
     /// patch when its source changes.
-    pub fn fill_from(&mut self, begin: usize) {
+    pub fn pad_empty_block(&mut self, begin: usize) {
         if self.words.len() == begin && !self.is_blank {
             self.immediate(Op::Andi, 0, 0, 0);
         }

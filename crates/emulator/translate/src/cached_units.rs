@@ -33,8 +33,11 @@ pub(crate) struct CachedUnit<S> {
     pub code: Vec<(u64, u64)>,
     /// Source address, word index and state.
     pub entries: Vec<(u64, u32, EntryState)>,
+    /// Internal block heads: source address and word index.
     pub heads: Vec<(u64, u32)>,
+    /// Exits to the engine by word index.
     pub exits: Vec<(u32, Exit<S>)>,
+    /// Indirect calls: word index and the source register that holds the target.
     pub calls: Vec<(u32, u8)>,
     /// The indices of the units that it jumps to.
     pub links: Vec<u32>,
@@ -42,6 +45,7 @@ pub(crate) struct CachedUnit<S> {
     pub positions: Range<usize>,
 }
 
+/// The directory of stored units.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Index {
     /// The address of the first unit. The others follow without gaps.
@@ -80,8 +84,8 @@ impl CachedUnits {
     /// The entry points in `range` whose units are not validated yet.
     pub fn at(&self, range: Range<u64>) -> impl Iterator<Item = &(u64, u32, bool)> {
         let first = self.entries.partition_point(|(pc, ..)| *pc < range.start);
-        let behind = self.entries[first..].iter().take_while(move |(pc, ..)| *pc < range.end);
-        behind.filter(|(_, number, _)| self.units[*number as usize].is_pending)
+        let in_range = self.entries[first..].iter().take_while(move |(pc, ..)| *pc < range.end);
+        in_range.filter(|(_, number, _)| self.units[*number as usize].is_pending)
     }
 
     /// Whether there is hot code of `pc` that is not validated yet.

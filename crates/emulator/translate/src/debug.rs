@@ -114,10 +114,10 @@ impl<K: Copy> Description<K> {
              <architecture>{}</architecture><osabi>GNU/Linux</osabi>",
             self.architecture
         );
-        let mut listed: Vec<&str> = Vec::new();
+        let mut features: Vec<&str> = Vec::new();
         for Row { feature, .. } in self.rows {
-            if !listed.contains(feature) {
-                listed.push(feature);
+            if !features.contains(feature) {
+                features.push(feature);
                 self.write_feature(feature, &mut xml);
             }
         }
@@ -125,8 +125,8 @@ impl<K: Copy> Description<K> {
     }
 
     fn write_feature(&self, feature: &str, xml: &mut String) {
-        const TAKES_ALL: &str = "writing to a String cannot fail";
-        write!(xml, "<feature name=\"org.gnu.gdb.{feature}\">{}", (self.types)(feature)).expect(TAKES_ALL);
+        const INFALLIBLE: &str = "writing to a String cannot fail";
+        write!(xml, "<feature name=\"org.gnu.gdb.{feature}\">{}", (self.types)(feature)).expect(INFALLIBLE);
         let mut first = 0;
         for row in self.rows {
             for index in (0..row.count).filter(|_| row.feature == feature) {
@@ -136,7 +136,7 @@ impl<K: Copy> Description<K> {
                     xml,
                     "<reg name=\"{name}\" bitsize=\"{bits}\" regnum=\"{number}\" type=\"{of}\" group=\"{group}\"/>"
                 )
-                .expect(TAKES_ALL);
+                .expect(INFALLIBLE);
             }
             first += row.count;
         }

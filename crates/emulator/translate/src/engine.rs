@@ -212,19 +212,20 @@ impl<F: FrontEnd> Engine<F> {
     /// The address is not executable, or the area is full.
     pub fn code_past_breakpoint(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
         let is_stop = self.breakpoints.contains(&pc);
-        let found = if is_stop { self.past_breakpoints.get(&pc) } else { self.entries.get(&pc) };
-        if let Some(&found) = found {
-            return Ok(found);
+        let existing = if is_stop { self.past_breakpoints.get(&pc) } else { self.entries.get(&pc) };
+        if let Some(&existing) = existing {
+            return Ok(existing);
         }
         if self.cached.is_some() {
             self.activate(pc, memory)?;
-            if let Some(&found) = self.entries.get(&pc) {
-                return Ok(found);
+            if let Some(&existing) = self.entries.get(&pc) {
+                return Ok(existing);
             }
         }
-        let is_made = |function| self.retranslated.contains_key(&function);
-        let is_hot =
-            self.is_debugged || !self.options.has(Optimization::Units) || self.hotness.visit(pc, is_made);
+        let is_translated = |function| self.retranslated.contains_key(&function);
+        let is_hot = self.is_debugged
+            || !self.options.has(Optimization::Units)
+            || self.hotness.visit(pc, is_translated);
         if !is_hot && let Some(&cold) = self.cold.get(&pc) {
             return Ok(cold);
         }
@@ -235,8 +236,8 @@ impl<F: FrontEnd> Engine<F> {
         }
         if is_hot && !self.is_debugged {
             self.place_function_of(pc, memory)?;
-            if let Some(&found) = self.entries.get(&pc).filter(|_| !is_stop) {
-                return Ok(found);
+            if let Some(&existing) = self.entries.get(&pc).filter(|_| !is_stop) {
+                return Ok(existing);
             }
         }
         let (unit, is_hot, sources) = loop {
@@ -274,11 +275,11 @@ impl<F: FrontEnd> Engine<F> {
             return (F::translate_one(pc, &|pc| memory.fetch(pc).ok()), true, None);
         }
         if !is_hot {
-            let reading = SourceReader::new(memory, self.records_origins);
-            let fetch = |pc| reading.fetch(pc);
+            let reader = SourceReader::new(memory, self.records_origins);
+            let fetch = |pc| reader.fetch(pc);
             let block = F::translate(pc, None, &fetch, &|_| false, &self.options.cold());
             self.hotness.note(&block);
-            return (block, false, reading.sources());
+            return (block, false, reader.sources());
         }
         // A loop may be running through `pc`, so make it an entry point of the unit.
         let extra_entry = self.hotness.is_two_stage().then_some(pc);
@@ -297,15 +298,15 @@ impl<F: FrontEnd> Engine<F> {
     ) -> (Unit<F::Service, F::Pending>, Option<SourceWords>) {
         let is_cached = |pc| self.cached.as_ref().is_some_and(|cached| cached.has_hot(pc));
         let is_known = |pc| {
-            let has_code = self.entries.contains_key(&pc) || is_cached(pc) || self.is_copied_enough(pc);
+            let has_code = self.entries.contains_key(&pc) || is_cached(pc) || self.has_too_many_copies(pc);
             has_code && !function.contains(&pc) || !self.hotness.has_executed(pc)
         };
-        let reading = SourceReader::new(memory, self.records_origins);
-        let unit = F::translate(pc, extra_entry, &|pc| reading.fetch(pc), &is_known, &self.options);
-        (unit, reading.sources())
+        let reader = SourceReader::new(memory, self.records_origins);
+        let unit = F::translate(pc, extra_entry, &|pc| reader.fetch(pc), &is_known, &self.options);
+        (unit, reader.sources())
     }
 
-    fn is_copied_enough(&self, pc: u64) -> bool {
+    fn has_too_many_copies(&self, pc: u64) -> bool {
         self.copies.get(&pc).is_some_and(|copies| *copies >= MAX_COPIES)
     }
 
@@ -317,7 +318,7 @@ impl<F: FrontEnd> Engine<F> {
             let retranslated = self.retranslated.get(&function.start).copied().unwrap_or_default();
             function.start != pc
                 && retranslated < MAX_RETRANSLATIONS
-                && !self.is_copied_enough(function.start)
+                && !self.has_too_many_copies(function.start)
         };
         let Some(function) = function.filter(is_again) else { return Ok(()) };
         *self.retranslated.entry(function.start).or_default() += 1;
@@ -368,33 +369,34 @@ impl<F: FrontEnd> Engine<F> {
         self.areas.add(PlacedUnit { start, words: unit.words.len() as u64, positions, counted, origin });
         self.calls.extend(unit.calls.iter().map(|(offset, register)| (address(*offset) + 4, *register)));
         let entries = unit.entries.iter().map(|(pc, offset)| (*pc, address(*offset)));
-        let (kept, mut listed): (Vec<_>, Vec<_>) = entries.partition(|(pc, _)| self.breakpoints.contains(pc));
+        let (unpublished, mut published): (Vec<_>, Vec<_>) =
+            entries.partition(|(pc, _)| self.breakpoints.contains(pc));
         if !is_hot {
-            for (pc, code) in listed.drain(..) {
+            for (pc, code) in published.drain(..) {
                 if let Some(old) = self.cold.insert(pc, code) {
                     self.redirect(pc, old, code, memory)?;
                 }
             }
         }
         // This publishes the entries to indirect jumps. They ascend by source address, as `Memory::enter` requires.
-        let table = listed.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
+        let table = published.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
         memory.enter(&table.collect::<Vec<_>>())?;
         if !self.options.has(Optimization::Table) {
-            for (pc, code) in &listed {
+            for (pc, code) in &published {
                 self.hash(*pc, *code, memory)?;
             }
         }
-        for (pc, code) in listed {
-            let olds = [self.cold.remove(&pc), self.entries.insert(pc, code)];
-            for old in olds.into_iter().flatten() {
+        for (pc, code) in published {
+            let old_codes = [self.cold.remove(&pc), self.entries.insert(pc, code)];
+            for old in old_codes.into_iter().flatten() {
                 self.redirect(pc, old, code, memory)?;
             }
         }
-        self.past_breakpoints.extend(kept);
+        self.past_breakpoints.extend(unpublished);
         let heads = unit.heads.iter().map(|(pc, offset)| (*pc, address(*offset)));
         let heads: Vec<(u64, u64)> = heads.collect();
         let read = unit.sources.iter().flat_map(|(first, bytes)| first / PAGE..=(first + bytes - 1) / PAGE);
-        let mut pages: Vec<u64> = unit.looked_at.iter().map(|at| at / PAGE).chain(read).collect();
+        let mut pages: Vec<u64> = unit.inspected_pages.iter().map(|at| at / PAGE).chain(read).collect();
         pages.sort_unstable();
         pages.dedup();
         for page in pages {
@@ -403,12 +405,12 @@ impl<F: FrontEnd> Engine<F> {
                 self.heads.entry(page).or_default().extend(&heads);
             }
         }
-        self.note_copies(&heads);
+        self.count_copies(&heads);
         Ok(())
     }
 
     /// Counts the copies of internal blocks in a unit that was just placed.
-    pub(crate) fn note_copies(&mut self, heads: &[(u64, u64)]) {
+    pub(crate) fn count_copies(&mut self, heads: &[(u64, u64)]) {
         for pc in heads.iter().map(|(pc, _)| *pc).collect::<FxHashSet<u64>>() {
             *self.copies.entry(pc).or_default() += 1;
         }
@@ -473,28 +475,28 @@ impl<F: FrontEnd> Engine<F> {
     pub fn position(&self, address: u64) -> Option<Position<F::Pending>> {
         let unit = self.areas.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
-        let behind = unit.positions.up_to(offset);
-        let found = unit.positions.get(behind.checked_sub(1)?)?;
+        let count = unit.positions.up_to(offset);
+        let last = unit.positions.get(count.checked_sub(1)?)?;
         // Several instructions share a word if all but the last emit no code. Report the first: none of them has
         // executed.
-        let here = (0..behind).rev().map_while(|number| unit.positions.get(number));
-        let mut first = found;
-        for position in here.take_while(|position| position.offset == found.offset) {
+        let at_word = (0..count).rev().map_while(|number| unit.positions.get(number));
+        let mut first = last;
+        for position in at_word.take_while(|position| position.offset == last.offset) {
             first = position;
             if first.begins {
                 break;
             }
         }
         let is_boundary = first.is_boundary && first.offset == offset;
-        Some(Position { is_boundary, ..if is_boundary { first } else { found } })
+        Some(Position { is_boundary, ..if is_boundary { first } else { last } })
     }
 
     /// Like [`Self::position`], but for an instruction that faulted: the last of those that begin at the word.
     pub fn position_of_fault(&self, address: u64) -> Option<Position<F::Pending>> {
         let unit = self.areas.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
-        let found = unit.positions.get(unit.positions.up_to(offset).checked_sub(1)?)?;
-        if found.is_boundary { Some(found) } else { self.position(address) }
+        let last = unit.positions.get(unit.positions.up_to(offset).checked_sub(1)?)?;
+        if last.is_boundary { Some(last) } else { self.position(address) }
     }
 
     /// All units: start address, number of words, positions.
@@ -506,8 +508,8 @@ impl<F: FrontEnd> Engine<F> {
     pub fn source_instructions(&self, address: u64, count: u32) -> u64 {
         let Some(unit) = self.areas.unit_at(address) else { return 0 };
         let first = ((address - unit.start) / 4) as u32;
-        let before = |word| unit.counted.partition_point(|counted| *counted < word);
-        (before(first + count) - before(first)) as u64
+        let completed_before = |word| unit.counted.partition_point(|counted| *counted < word);
+        (completed_before(first + count) - completed_before(first)) as u64
     }
 
     /// Invalidates the code of source addresses that may have changed. Threads inside it leave at the end of their

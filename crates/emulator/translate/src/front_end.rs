@@ -75,12 +75,12 @@ pub struct Unit<S, P> {
     /// The translated source code: start address and length in bytes.
     pub sources: Vec<(u64, u64)>,
     /// At least one address on each page that the translation depends on, including pages that were only inspected.
-    pub looked_at: Vec<u64>,
+    pub inspected_pages: Vec<u64>,
     /// Known targets of the unit's calls. Left empty where every block is an entry point, because function boundaries
     /// do not matter there.
     pub called: Vec<u64>,
     /// Return addresses of the unit's calls. Left empty like `called`.
-    pub behind_calls: Vec<u64>,
+    pub return_addresses: Vec<u64>,
 }
 
 impl<S, P> Default for Unit<S, P> {
@@ -93,9 +93,9 @@ impl<S, P> Default for Unit<S, P> {
             exits: Vec::new(),
             calls: Vec::new(),
             sources: Vec::new(),
-            looked_at: Vec::new(),
+            inspected_pages: Vec::new(),
             called: Vec::new(),
-            behind_calls: Vec::new(),
+            return_addresses: Vec::new(),
         }
     }
 }
@@ -111,9 +111,9 @@ impl<S: Copy, P> Unit<S, P> {
     }
 
     /// Emits a word that exits to the engine.
-    pub fn exit(&mut self, assembler: &mut Assembler, pc: u64, why: Exit<S>) {
+    pub fn exit(&mut self, assembler: &mut Assembler, pc: u64, reason: Exit<S>) {
         let offset = assembler.words.len() as u32;
-        let is_boundary = matches!(why, Exit::To(_));
+        let is_boundary = matches!(reason, Exit::To(_));
         self.positions.push(Position {
             offset,
             pc,
@@ -122,8 +122,8 @@ impl<S: Copy, P> Unit<S, P> {
             begins: false,
             pending: None,
         });
-        self.exits.push((offset, why));
-        let imm = match why {
+        self.exits.push((offset, reason));
+        let imm = match reason {
             Exit::To(_) | Exit::Leave(_) => EXIT,
             Exit::Service(_) => SERVICE,
             Exit::Illegal => ILLEGAL,
@@ -158,10 +158,10 @@ pub trait UserMemory {
     /// # Errors
     /// They are not writable.
     fn compare_exchange(&self, address: u64, bytes: usize, expected: u128, new: u128) -> Result<u128, Fault> {
-        let mut found = [0; 16];
+        let mut current = [0; 16];
         let is_accessible =
-            self.read(address, &mut found[..bytes]) && self.writable(address, bytes as u64) == bytes as u64;
-        let old = u128::from_le_bytes(found);
+            self.read(address, &mut current[..bytes]) && self.writable(address, bytes as u64) == bytes as u64;
+        let old = u128::from_le_bytes(current);
         let is_done = is_accessible && (old != expected || self.write(address, &new.to_le_bytes()[..bytes]));
         let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
         is_done.then_some(old).ok_or(fault)
@@ -303,8 +303,9 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         false
     }
 
-    /// Corrects the result of the instruction `word`, which has been executed again. `before` is the state when it raised
-    /// the trap. Returns whether code translated with [`crate::optimizations::Options::avoids_invalid`] has no such trap.
+    /// Corrects the result of the instruction `word`, which has been executed again. `before` is the state when it
+    /// raised the trap. Returns whether code translated with [`crate::optimizations::Options::avoids_invalid`] has no
+    /// such trap.
     fn end_repair(_word: &longma_loongarch::Instruction, _before: &State, _state: &mut State) -> bool {
         false
     }

@@ -25,7 +25,7 @@ pub(crate) struct Hotness {
     /// Presumed starts of functions, from calls and indirect jumps.
     functions: BTreeSet<u64>,
     /// Return addresses of calls.
-    behind_calls: FxHashSet<u64>,
+    return_addresses: FxHashSet<u64>,
 }
 
 /// A bitmap with one bit for each byte of a page.
@@ -48,7 +48,7 @@ impl Hotness {
             visits: FxHashMap::default(),
             executed: FxHashMap::default(),
             functions: BTreeSet::new(),
-            behind_calls: FxHashSet::default(),
+            return_addresses: FxHashSet::default(),
         }
     }
 
@@ -65,7 +65,7 @@ impl Hotness {
             visits: FxHashMap::default(),
             executed: self.executed.clone(),
             functions: self.functions.clone(),
-            behind_calls: self.behind_calls.clone(),
+            return_addresses: self.return_addresses.clone(),
         }
     }
 
@@ -74,10 +74,10 @@ impl Hotness {
         self.hot > 1
     }
 
-    /// Counts a visit to `pc` through the engine. Returns true if `pc` is hot. `is_made` says whether the function that
-    /// begins at an address has been translated. Retranslation of such a function requires twice as many visits; higher
-    /// thresholds leave loops cold for too long.
-    pub fn visit(&mut self, pc: u64, is_made: impl Fn(u64) -> bool) -> bool {
+    /// Counts a visit to `pc` through the engine. Returns true if `pc` is hot. `is_translated` says whether the
+    /// function that begins at an address has been translated. Retranslation of such a function requires twice as many
+    /// visits; higher thresholds leave loops cold for too long.
+    pub fn visit(&mut self, pc: u64, is_translated: impl Fn(u64) -> bool) -> bool {
         if self.hot == 1 {
             return true;
         }
@@ -85,21 +85,21 @@ impl Hotness {
         *visits = visits.saturating_add(1);
         let visits = *visits;
         visits >= self.hot && {
-            let is_again = self.function_of(pc).is_some_and(|function| is_made(function.start));
+            let is_again = self.function_of(pc).is_some_and(|function| is_translated(function.start));
             visits >= self.hot.saturating_mul(1 + u32::from(is_again))
         }
     }
 
     /// Records a block that is about to be executed.
-    pub fn note<S, P>(&mut self, Unit { sources, called, behind_calls, .. }: &Unit<S, P>) {
+    pub fn note<S, P>(&mut self, Unit { sources, called, return_addresses, .. }: &Unit<S, P>) {
         self.functions.extend(called);
-        self.behind_calls.extend(behind_calls);
-        self.note_code(sources);
+        self.return_addresses.extend(return_addresses);
+        self.mark_executed(sources);
     }
 
     /// Marks ranges (start address, length in bytes) as executed.
-    pub fn note_code(&mut self, places: &[(u64, u64)]) {
-        for (first, bytes) in places {
+    pub fn mark_executed(&mut self, ranges: &[(u64, u64)]) {
+        for (first, bytes) in ranges {
             let (mut at, end) = (*first, first.saturating_add(*bytes));
             while at < end {
                 // The part of the range within one bitmap word.
@@ -114,13 +114,13 @@ impl Hotness {
     /// Whether the code at `pc` has been executed. Code that was not executed so far is rarely executed later. Always
     /// true without two-stage translation.
     pub fn has_executed(&self, pc: u64) -> bool {
-        let is_there = |page: &Executed| page[word_of(pc).0][word_of(pc).1] >> (pc % 64) & 1 != 0;
-        self.hot == 1 || self.executed.get(&(pc / PAGE)).is_some_and(is_there)
+        let is_executed = |page: &Executed| page[word_of(pc).0][word_of(pc).1] >> (pc % 64) & 1 != 0;
+        self.hot == 1 || self.executed.get(&(pc / PAGE)).is_some_and(is_executed)
     }
 
     /// Records `pc` as the target of an indirect jump, an indirect call or a return.
     pub fn note_indirect(&mut self, pc: u64) {
-        if self.hot > 1 && !self.behind_calls.contains(&pc) {
+        if self.hot > 1 && !self.return_addresses.contains(&pc) {
             self.functions.insert(pc);
         }
     }

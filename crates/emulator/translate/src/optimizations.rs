@@ -76,8 +76,8 @@ impl FromStr for Optimization {
     type Err = UnknownOptimization;
 
     fn from_str(name: &str) -> Result<Self, UnknownOptimization> {
-        let found = Self::ALL.into_iter().find(|optimization| optimization.name() == name);
-        found.ok_or_else(|| UnknownOptimization(name.into()))
+        let matching = Self::ALL.into_iter().find(|optimization| optimization.name() == name);
+        matching.ok_or_else(|| UnknownOptimization(name.into()))
     }
 }
 
@@ -104,8 +104,8 @@ impl Optimizations {
 
     /// The same set with one optimization switched on or off.
     #[must_use]
-    pub const fn with(self, optimization: Optimization, is_there: bool) -> Self {
-        if is_there { Self(self.0 | optimization.bit()) } else { Self(self.0 & !optimization.bit()) }
+    pub const fn with(self, optimization: Optimization, is_on: bool) -> Self {
+        if is_on { Self(self.0 | optimization.bit()) } else { Self(self.0 & !optimization.bit()) }
     }
 }
 
@@ -149,9 +149,9 @@ impl FromStr for Optimizations {
     fn from_str(text: &str) -> Result<Self, UnknownOptimization> {
         let mut optimizations = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            let (name, is_there) = word.strip_prefix("no-").map_or((word, true), |name| (name, false));
+            let (name, is_on) = word.strip_prefix("no-").map_or((word, true), |name| (name, false));
             optimizations = match name.parse() {
-                Ok(optimization) => optimizations.with(optimization, is_there),
+                Ok(optimization) => optimizations.with(optimization, is_on),
                 Err(_) if word == "none" => Self::NONE,
                 Err(unknown) => return Err(unknown),
             };

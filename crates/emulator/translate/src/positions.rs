@@ -75,7 +75,7 @@ impl PositionEncoder {
         let mut steps = std::mem::take(&mut self.steps);
         let (mut last, mut last_pending) = ((0, 0), None);
         for position in positions.iter() {
-            let pending = position.pending.map(|pending| self.place_of(&pending)).transpose().ok()?;
+            let pending = position.pending.map(|pending| self.offset_of(&pending)).transpose().ok()?;
             let counted = position.counted.map(|counted| counted.wrapping_sub(position.offset) as i32);
             let bits = [
                 (position.is_boundary, bit::BOUNDARY),
@@ -106,20 +106,20 @@ impl PositionEncoder {
         EncodedPositions { steps: self.steps.into(), pending: self.pending.into() }
     }
 
-    fn place_of<P: Serialize>(&mut self, pending: &P) -> postcard::Result<u32> {
+    fn offset_of<P: Serialize>(&mut self, pending: &P) -> postcard::Result<u32> {
         let bytes = postcard::to_allocvec(pending)?;
         Ok(*self.places.entry(bytes).or_insert_with_key(|bytes| {
-            let place = self.pending.len() as u32;
+            let offset = self.pending.len() as u32;
             self.pending.extend(bytes);
-            place
+            offset
         }))
     }
 }
 
 impl EncodedPositions {
     /// Deserializes the positions in a byte range.
-    fn read<P: DeserializeOwned>(&self, place: &Range<usize>) -> Option<PackedPositions<P>> {
-        let mut steps = self.steps.get(place.clone())?;
+    fn read<P: DeserializeOwned>(&self, range: &Range<usize>) -> Option<PackedPositions<P>> {
+        let mut steps = self.steps.get(range.clone())?;
         let (mut positions, mut pending) = (Vec::new(), Vec::new());
         let mut last = (0u32, 0u64);
         while !steps.is_empty() {
@@ -134,8 +134,8 @@ impl EncodedPositions {
                 0 => ABSENT,
                 bit::SAME_PENDING => u32::try_from(pending.len()).ok()?.checked_sub(1)?,
                 _ => {
-                    let place = take::<u32>(&mut steps)?;
-                    pending.push(take(&mut self.pending.get(place as usize..)?)?);
+                    let range = take::<u32>(&mut steps)?;
+                    pending.push(take(&mut self.pending.get(range as usize..)?)?);
                     pending.len() as u32 - 1
                 }
             };
@@ -189,8 +189,8 @@ impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
     }
 
     /// Refers to positions that a [`PositionEncoder`] serialized.
-    pub fn encoded(encoded: Arc<EncodedPositions>, place: Range<usize>) -> Self {
-        Self { all: OnceCell::new(), encoded: Some((encoded, place)) }
+    pub fn encoded(encoded: Arc<EncodedPositions>, range: Range<usize>) -> Self {
+        Self { all: OnceCell::new(), encoded: Some((encoded, range)) }
     }
 
     fn all(&self) -> &PackedPositions<P> {
@@ -241,15 +241,18 @@ mod tests {
             begins: pc % 3 == 0,
             pending,
         };
-        let given = [
+        let unsorted = [
             position(4, 0x18, Some(4), Some('a')),
             position(0, 0x10, Some(2), None),
             position(4, 0x14, None, None),
             position(9, 0x1c, None, Some('b')),
         ];
-        let positions = Positions::of(given.to_vec());
-        assert_eq!(positions.iter().collect::<Vec<_>>(), [given[1], given[0], given[2], given[3]]);
+        let positions = Positions::of(unsorted.to_vec());
+        assert_eq!(
+            positions.iter().collect::<Vec<_>>(),
+            [unsorted[1], unsorted[0], unsorted[2], unsorted[3]]
+        );
         assert_eq!([0, 3, 4, 8, 9].map(|offset| positions.up_to(offset)), [1, 1, 3, 3, 4]);
-        assert_eq!((positions.get(3), positions.get(4)), (Some(given[3]), None));
+        assert_eq!((positions.get(3), positions.get(4)), (Some(unsorted[3]), None));
     }
 }

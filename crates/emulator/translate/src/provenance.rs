@@ -31,13 +31,13 @@ impl SourceWords {
 
     /// Whether memory still holds the same words and they are executable.
     pub fn match_memory(&self, memory: &dyn Memory) -> bool {
-        let mut found: Vec<u32> = Vec::new();
-        let is_there = self.runs.iter().all(|(first, count)| {
-            let start = found.len();
-            found.resize(start + *count as usize, 0);
-            memory.fetch_all(*first, &mut found[start..]).is_ok()
+        let mut current: Vec<u32> = Vec::new();
+        let is_readable = self.runs.iter().all(|(first, count)| {
+            let start = current.len();
+            current.resize(start + *count as usize, 0);
+            memory.fetch_all(*first, &mut current[start..]).is_ok()
         });
-        is_there && hash(&found) == self.hash
+        is_readable && hash(&current) == self.hash
     }
 
     /// The numbers of the pages that contain the words, sorted.
@@ -52,7 +52,7 @@ impl SourceWords {
     }
 
     /// Whether all runs are well-formed and below `limit`.
-    pub fn are_below(&self, limit: u64) -> bool {
+    pub fn is_below(&self, limit: u64) -> bool {
         let is_below = |(first, count): &(u64, u32)| {
             first % 4 == 0
                 && *count > 0
@@ -150,14 +150,14 @@ mod tests {
     #[test]
     fn source_words_match_until_one_changes() {
         let memory = Words(0..0x3000, Cell::new(None));
-        let reading = SourceReader::new(&memory, true);
+        let reader = SourceReader::new(&memory, true);
         for address in [0x1004, 0x1000, 0x1ffc, 0x2000, 0x1004, 0x3000] {
-            let _ = reading.fetch(address);
+            let _ = reader.fetch(address);
         }
-        let sources = reading.sources().unwrap();
+        let sources = reader.sources().unwrap();
         assert_eq!(sources.runs, [(0x1000, 2), (0x1ffc, 2)]);
         assert_eq!(sources.pages(4096), [1, 2]);
-        assert!(sources.match_memory(&memory) && sources.are_below(0x2004) && !sources.are_below(0x2000));
+        assert!(sources.match_memory(&memory) && sources.is_below(0x2004) && !sources.is_below(0x2000));
         for address in [0x1000, 0x1004, 0x1ffc, 0x2000] {
             memory.1.set(Some(address));
             assert!(!sources.match_memory(&memory), "{address:#x}");

@@ -6,39 +6,39 @@ use longma_loongarch::Op as La;
 
 use super::loops::{OUTSIDE, RegisterAssignment};
 use super::lower::Lowering;
-use crate::registers::{Location, SLOT_OF_LENT, SLOTS};
+use crate::registers::{Location, SLOT_OF_SPILLED_VECTOR, SLOTS};
 
 impl Lowering<'_> {
     /// Switches to the assignment outside of loops.
-    pub fn leave_loop(&mut self) {
-        self.go_home(&OUTSIDE);
+    pub fn restore_outer_assignment(&mut self) {
+        self.restore_assignment(&OUTSIDE);
     }
 
     /// Switches to the given assignment.
-    pub fn go_home(&mut self, homes: &RegisterAssignment) {
-        if self.known.homes == *homes {
+    pub fn restore_assignment(&mut self, assignment: &RegisterAssignment) {
+        if self.known.assignment == *assignment {
             return;
         }
-        let from = self.known.homes;
-        self.move_between(&from, &OUTSIDE);
-        self.move_between(&OUTSIDE, homes);
-        self.known.homes = *homes;
+        let from = self.known.assignment;
+        self.transfer_registers(&from, &OUTSIDE);
+        self.transfer_registers(&OUTSIDE, assignment);
+        self.known.assignment = *assignment;
     }
 
     /// Spills and loads registers for a change of assignment. One of the two assignments is the one outside of loops.
-    fn move_between(&mut self, from: &RegisterAssignment, to: &RegisterAssignment) {
-        if let Some(vector) = to.lent {
+    fn transfer_registers(&mut self, from: &RegisterAssignment, to: &RegisterAssignment) {
+        if let Some(vector) = to.spilled_vector {
             self.widen(vector, 16);
-            self.assembler.immediate(La::Vst, vector, SLOTS, SLOT_OF_LENT);
+            self.assembler.immediate(La::Vst, vector, SLOTS, SLOT_OF_SPILLED_VECTOR);
         }
-        if let Some(vector) = from.lent {
-            self.assembler.immediate(La::Vld, vector, SLOTS, SLOT_OF_LENT);
+        if let Some(vector) = from.spilled_vector {
+            self.assembler.immediate(La::Vld, vector, SLOTS, SLOT_OF_SPILLED_VECTOR);
         }
         let moved = || (0..31u8).map(|n| (n, from.general[usize::from(n)], to.general[usize::from(n)]));
         for (number, from, to) in moved().filter(|(_, from, to)| from != to) {
             if let Location::Register(register) = from {
-                self.tighten_at(number, register);
-                self.take_step(number);
+                self.clear_upper_in(number, register);
+                self.apply_increment(number);
                 self.put_at(to, register);
             }
         }
@@ -49,16 +49,16 @@ impl Lowering<'_> {
         }
     }
 
-    fn load_at(&mut self, place: Location, register: u8) {
-        match place {
+    fn load_at(&mut self, location: Location, register: u8) {
+        match location {
             Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
             Location::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
             Location::Register(_) => {}
         }
     }
 
-    fn put_at(&mut self, place: Location, register: u8) {
-        match place {
+    fn put_at(&mut self, location: Location, register: u8) {
+        match location {
             Location::Scratch(scratch) => self.assembler.two(La::Movgr2scr, scratch, register),
             Location::Slot(offset) => self.assembler.immediate(La::StD, register, SLOTS, offset.into()),
             Location::Register(_) => {}

@@ -94,7 +94,7 @@ impl Lowering<'_> {
         self.assembler.immediate(load, word, word, 0);
         self.assembler.immediate(La::StW, word, SLOTS, SLOT_OF_EXCLUSIVE);
         self.assembler.three(La::RotrW, word, word, amount);
-        let is_own = i.rd() != NONE && matches!(self.home(i.rd()), Location::Register(_));
+        let is_own = i.rd() != NONE && matches!(self.location_of(i.rd()), Location::Register(_));
         let to = if is_own { self.target(i.rd()) } else { word };
         self.assembler.field(La::BstrpickD, to, word, width - 1, 0);
         self.put(i.rd(), to, true, Facts::of_width(width));
@@ -105,7 +105,7 @@ impl Lowering<'_> {
     fn store_if_reserved(&mut self, i: Instruction, op: La, value: u8, address: u8) {
         self.assembler.immediate(op, value, address, 0);
         // A result that is written to memory does not need another register.
-        let is_own = i.rm() != NONE && matches!(self.home(i.rm()), Location::Register(_));
+        let is_own = i.rm() != NONE && matches!(self.location_of(i.rm()), Location::Register(_));
         let to = if is_own { self.target(i.rm()) } else { value };
         self.assembler.immediate(La::Xori, to, value, 1);
         self.put(i.rm(), to, true, Facts::of_width(1));
@@ -116,7 +116,7 @@ impl Lowering<'_> {
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
         // The store overwrites its source register, and Rs must be unchanged if it faults. It therefore uses a copy.
-        let value = self.own_apart(from, base);
+        let value = self.own_except(from, base);
         self.assembler.copy(value, from);
         let op = match (is_wide, releases) {
             (true, true) => La::ScrelD,
@@ -167,7 +167,7 @@ impl Lowering<'_> {
         self.barrier_if(i, RELEASE);
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
-        let value = self.own_apart(from, base);
+        let value = self.own_except(from, base);
         self.assembler.copy(value, from);
         let high = self.source(i.ra(), is_wide);
         if is_wide {
@@ -214,7 +214,7 @@ impl Lowering<'_> {
         let base = self.base(i);
         // The comparison operand must be sign-extended, like the loaded value.
         let from = self.source(i.rm(), is_wide);
-        let expected = self.own_apart(from, base);
+        let expected = self.own_except(from, base);
         match size {
             0 => self.assembler.two(La::ExtWB, expected, from),
             1 => self.assembler.two(La::ExtWH, expected, from),
@@ -230,13 +230,13 @@ impl Lowering<'_> {
         }
         let old = self.temporary();
         let (load, store) = if is_wide { (La::LlD, La::ScD) } else { (La::LlW, La::ScW) };
-        let (again, done) = (self.assembler.label(), self.assembler.label());
-        self.assembler.place(again);
+        let (retry, done) = (self.assembler.label(), self.assembler.label());
+        self.assembler.place(retry);
         self.assembler.immediate(load, old, base, 0);
         self.assembler.jump(Code { j: old, d: expected, ..Code::new(La::Bne) }, Goal::Label(done));
         self.assembler.copy(TRUTH, value);
         self.assembler.immediate(store, TRUTH, base, 0);
-        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(again));
+        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(retry));
         self.assembler.place(done);
         self.barrier(FULL);
         self.put_sum(i.rm(), old, is_wide);
@@ -248,21 +248,21 @@ impl Lowering<'_> {
         let (expected, values) = ([i.rm(), i.rm() + 1], [i.rd(), i.rd() + 1]);
         for number in expected.into_iter().chain(values).filter(|number| *number != NONE) {
             if is_wide {
-                self.tighten(number);
+                self.clear_upper(number);
             }
-            self.take_step(number);
+            self.apply_increment(number);
         }
         let base = self.base(i);
         let [low, high, spare] = [(); 3].map(|()| self.temporary());
-        let (again, done) = (self.assembler.label(), self.assembler.label());
+        let (retry, done) = (self.assembler.label(), self.assembler.label());
         let differ = |j, d| Code { j, d, ..Code::new(La::Bne) };
         if is_wide {
-            self.assembler.place(again);
+            self.assembler.place(retry);
             self.assembler.immediate(La::LlD, low, base, 0);
             self.assembler.immediate(La::LdD, high, base, 8);
             for (old, number) in [(low, expected[0]), (high, expected[1])] {
-                let wanted = self.value_in(number, spare);
-                self.assembler.jump(differ(old, wanted), Goal::Label(done));
+                let comparand = self.value_in(number, spare);
+                self.assembler.jump(differ(old, comparand), Goal::Label(done));
             }
             let first = self.value_in(values[0], TRUTH);
             self.assembler.copy(TRUTH, first);
@@ -276,13 +276,13 @@ impl Lowering<'_> {
                 lowering.assembler.field(La::BstrinsD, to, upper, 63, 32);
             };
             joined(self, spare, expected);
-            self.assembler.place(again);
+            self.assembler.place(retry);
             self.assembler.immediate(La::LlD, low, base, 0);
             self.assembler.jump(differ(low, spare), Goal::Label(done));
             joined(self, TRUTH, values);
             self.assembler.immediate(La::ScD, TRUTH, base, 0);
         }
-        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(again));
+        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(retry));
         self.assembler.place(done);
         self.barrier(FULL);
         self.free(spare);
@@ -300,7 +300,7 @@ impl Lowering<'_> {
         if number == NONE {
             return 0;
         }
-        match self.home(number) {
+        match self.location_of(number) {
             Location::Register(own) => return own,
             Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, spare, scratch),
             Location::Slot(offset) => self.assembler.immediate(La::LdD, spare, SLOTS, offset.into()),
@@ -327,7 +327,7 @@ impl Lowering<'_> {
         let base = self.base(i);
         let mut value = self.source(i.rm(), size == 3);
         if matches!(i.op, Ldclrb | Ldclrh | LdclrW | LdclrX) {
-            let to = self.own_apart(value, base);
+            let to = self.own_except(value, base);
             self.assembler.three(La::Nor, to, value, 0);
             value = to;
         }
@@ -335,7 +335,7 @@ impl Lowering<'_> {
             self.modify_part(i, value, base, change);
             return true;
         }
-        let to = self.target_apart(i.rd(), &[base, value]);
+        let to = self.target_except(i.rd(), &[base, value]);
         self.three(words[usize::from(size == 3)], to, value, base);
         self.put_sum(i.rd(), to, size == 3);
         true
@@ -352,7 +352,7 @@ impl Lowering<'_> {
         let picks = matches!(change, La::Slt | La::Sltu);
         if picks {
             // Extends the operand in the same way as the loaded value.
-            let to = self.own_apart(value, base);
+            let to = self.own_except(value, base);
             if is_signed {
                 self.assembler.two(extend, to, value);
             } else {
@@ -360,8 +360,8 @@ impl Lowering<'_> {
             }
             return self.pick_part(i, to, base, (load, extend, swap, last, is_signed));
         }
-        let again = self.assembler.label();
-        self.assembler.place(again);
+        let retry = self.assembler.label();
+        self.assembler.place(retry);
         let old = self.temporary();
         self.assembler.immediate(load, old, base, 0);
         if name.starts_with("swp") {
@@ -369,50 +369,50 @@ impl Lowering<'_> {
         } else {
             self.assembler.three(change, TRUTH, old, value);
         }
-        self.swap_part(i, old, base, again, (extend, swap, last));
+        self.swap_part(i, old, base, retry, (extend, swap, last));
     }
 
     /// Maximum and minimum of a byte or halfword.
-    fn pick_part(&mut self, i: Instruction, value: u8, base: u8, how: (La, La, La, u8, bool)) {
-        let (load, extend, swap, last, is_signed) = how;
+    fn pick_part(&mut self, i: Instruction, value: u8, base: u8, operation: (La, La, La, u8, bool)) {
+        let (load, extend, swap, last, is_signed) = operation;
         let is_most = i.mnemonic().contains("max");
-        let again = self.assembler.label();
-        self.assembler.place(again);
+        let retry = self.assembler.label();
+        self.assembler.place(retry);
         let old = self.temporary();
         self.assembler.immediate(load, old, base, 0);
-        let keep = self.temporary();
+        let keeps_old = self.temporary();
         if is_signed {
             self.assembler.two(extend, old, old);
         }
         let op = if is_signed { La::Slt } else { La::Sltu };
         if is_most {
-            self.assembler.three(op, keep, value, old);
+            self.assembler.three(op, keeps_old, value, old);
         } else {
-            self.assembler.three(op, keep, old, value);
+            self.assembler.three(op, keeps_old, old, value);
         }
-        self.assembler.three(La::Masknez, TRUTH, value, keep);
-        self.assembler.three(La::Maskeqz, keep, old, keep);
-        self.assembler.three(La::Or, TRUTH, TRUTH, keep);
-        self.free(keep);
+        self.assembler.three(La::Masknez, TRUTH, value, keeps_old);
+        self.assembler.three(La::Maskeqz, keeps_old, old, keeps_old);
+        self.assembler.three(La::Or, TRUTH, TRUTH, keeps_old);
+        self.free(keeps_old);
         self.assembler.field(La::BstrpickD, old, old, last, 0);
-        self.swap_part(i, old, base, again, (extend, swap, last));
+        self.swap_part(i, old, base, retry, (extend, swap, last));
     }
 
-    /// Stores [`TRUTH`] by compare-and-swap if memory still contains `old`, which is zero-extended. Branches to `again`
+    /// Stores [`TRUTH`] by compare-and-swap if memory still contains `old`, which is zero-extended. Branches to `retry`
     /// if it does not.
     fn swap_part(
         &mut self,
         i: Instruction,
         old: u8,
         base: u8,
-        again: usize,
+        retry: usize,
         (extend, swap, last): (La, La, u8),
     ) {
-        let seen = self.temporary();
-        self.assembler.two(extend, seen, old);
-        self.three(swap, seen, TRUTH, base);
-        self.assembler.field(La::BstrpickD, seen, seen, last, 0);
-        self.assembler.jump(Code { j: seen, d: old, ..Code::new(La::Bne) }, Goal::Label(again));
+        let current = self.temporary();
+        self.assembler.two(extend, current, old);
+        self.three(swap, current, TRUTH, base);
+        self.assembler.field(La::BstrpickD, current, current, last, 0);
+        self.assembler.jump(Code { j: current, d: old, ..Code::new(La::Bne) }, Goal::Label(retry));
         self.put(i.rd(), old, true, Facts::of_width(last + 1));
     }
 }

@@ -111,11 +111,11 @@ impl Lowering<'_> {
             }
             _ => {
                 // Shift the field to the top, then down to its final position.
-                let place = if last >= first { 0 } else { size - first };
+                let position = if last >= first { 0 } else { size - first };
                 let low = if last >= first { first } else { 0 };
                 self.assembler.immediate(La::SlliD, to, from, (63 - last).into());
-                self.assembler.immediate(La::SraiD, to, to, (63 - last + low - place).into());
-                let top = last - low + place;
+                self.assembler.immediate(La::SraiD, to, to, (63 - last + low - position).into());
+                let top = last - low + position;
                 return self.put(d, to, is_wide, Facts { width: 64, sign: top < 32 });
             }
         }
@@ -182,19 +182,24 @@ impl Lowering<'_> {
     fn rearrange(&mut self, i: Instruction) {
         let (is_wide, d) = (i.is_wide(), i.rd());
         let from = self.source(i.rn(), is_wide);
-        let to = self.target_apart(d, &[from]);
-        let of = |narrow, wide| if is_wide { wide } else { narrow };
+        let to = self.target_except(d, &[from]);
+        let select = |narrow, wide| if is_wide { wide } else { narrow };
         let (op, facts) = match i.op {
-            Op::Rbit => (of(La::BitrevW, La::BitrevD), Facts::WORD),
-            Op::Rev16 => (of(La::Revb2h, La::Revb4h), Facts::WORD),
+            Op::Rbit => (select(La::BitrevW, La::BitrevD), Facts::WORD),
+            Op::Rev16 => (select(La::Revb2h, La::Revb4h), Facts::WORD),
             Op::RevW | Op::Rev32 => (La::Revb2w, Facts::NONE),
             Op::RevX => (La::RevbD, Facts::NONE),
-            Op::Clz => (of(La::ClzW, La::ClzD), Facts::of_width(7)),
+            Op::Clz => (select(La::ClzW, La::ClzD), Facts::of_width(7)),
             _ => {
                 // Count the leading bits that equal the sign bit, excluding the sign bit itself.
-                self.assembler.immediate(of(La::SraiW, La::SraiD), to, from, if is_wide { 63 } else { 31 });
+                self.assembler.immediate(
+                    select(La::SraiW, La::SraiD),
+                    to,
+                    from,
+                    if is_wide { 63 } else { 31 },
+                );
                 self.assembler.three(La::Xor, to, to, from);
-                self.assembler.two(of(La::ClzW, La::ClzD), to, to);
+                self.assembler.two(select(La::ClzW, La::ClzD), to, to);
                 self.assembler.immediate(La::AddiD, to, to, -1);
                 return self.put(d, to, true, Facts::of_width(7));
             }

@@ -72,12 +72,12 @@ impl Lowering<'_> {
         }
         // The spare register can be overwritten: temporaries are dead after a jump or call.
         let spare = if register == TEMPORARIES[1] { TEMPORARIES[2] } else { TEMPORARIES[1] };
-        let (miss, over) = (self.assembler.label(), self.assembler.label());
+        let (miss, resume) = (self.assembler.label(), self.assembler.label());
         self.assembler.look_up_hashed(&options, 4, [SCRATCH, register, spare], miss);
-        self.assembler.go(Goal::Label(over));
+        self.assembler.go(Goal::Label(resume));
         self.assembler.place(miss);
         self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
-        self.assembler.place(over);
+        self.assembler.place(resume);
     }
 
     /// Returns the register for the jump: the assigned register, or [`TARGET`] if there is none.
@@ -109,7 +109,7 @@ impl Lowering<'_> {
     fn branch(&mut self, i: Instruction) {
         let Some(target) = i.target(self.pc) else { return };
         let target = self.reach.lead(self.leader, target);
-        match self.decided(i) {
+        match self.known_outcome(i) {
             Some(true) => {
                 self.go_to(target);
                 return self.assembler.go(self.goal(target));
@@ -118,20 +118,20 @@ impl Lowering<'_> {
             None => {}
         }
         // Convert the tested registers before the test reads them.
-        self.bring_tested(i);
-        self.prepare_way(target);
+        self.convert_tested(i);
+        self.prepare_branch(target);
         let test = match i.op {
             Op::BCond if i.condition() >= 14 => Test::of(TestOp::Equal, 0, 0),
             Op::BCond => self.test(i.condition()),
             Op::Cbz | Op::Cbnz => self.test_of_zero(i),
             _ => self.test_of_bit(i),
         };
-        let goal = self.way_to(target);
+        let goal = self.branch_goal(target);
         self.assembler.jump(test.branch(), goal);
     }
 
     /// Whether the branch is taken, if its operands are known constants.
-    fn decided(&self, i: Instruction) -> Option<bool> {
+    fn known_outcome(&self, i: Instruction) -> Option<bool> {
         if i.op == Op::BCond {
             let Flags::Compared(comparison) = self.known.flags else { return None };
             let (a, b) = comparison.operands?;
@@ -156,7 +156,7 @@ impl Lowering<'_> {
     }
 
     /// Converts the registers that a branch tests to the form that the test needs.
-    fn bring_tested(&mut self, i: Instruction) {
+    fn convert_tested(&mut self, i: Instruction) {
         let (is_wide, numbers) = match (i.op, self.known.flags) {
             (Op::BCond, Flags::Compared(Comparison { is_wide, operands, result, .. })) => {
                 let (first, second) = operands.unzip();
@@ -168,9 +168,9 @@ impl Lowering<'_> {
         };
         for number in numbers.into_iter().flatten().filter(|number| *number < NONE) {
             if is_wide {
-                self.tighten(number);
+                self.clear_upper(number);
             }
-            self.take_step(number);
+            self.apply_increment(number);
         }
     }
 

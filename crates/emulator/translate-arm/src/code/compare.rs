@@ -22,9 +22,9 @@ pub(super) struct FlagUses {
     /// Conditions that are tested, each with the index of the instruction that tests it.
     pub conditions: Vec<(usize, u8)>,
     /// An instruction before the last use needs the [`TRUTH`] register itself.
-    is_disturbed: bool,
+    needs_truth_register: bool,
     /// All uses are tests of conditions in this block.
-    is_here: bool,
+    is_within_block: bool,
 }
 
 impl FlagUses {
@@ -32,7 +32,7 @@ impl FlagUses {
     pub fn only(&self) -> Option<u8> {
         let (_, first) = *self.conditions.first()?;
         let same = self.conditions.iter().all(|(_, condition)| condition >> 1 == first >> 1);
-        (same && self.stored == 0 && first < 14 && !self.is_disturbed).then_some(first)
+        (same && self.stored == 0 && first < 14 && !self.needs_truth_register).then_some(first)
     }
 
     /// All flags that are read.
@@ -61,7 +61,7 @@ impl Lowering<'_> {
     pub fn readers(&self) -> FlagUses {
         let mut readers = self.all_readers();
         let options = self.reach.options;
-        readers.is_here = readers.stored == 0 && options.has(Optimization::Flags);
+        readers.is_within_block = readers.stored == 0 && options.has(Optimization::Flags);
         if !options.has(Optimization::Flags) {
             readers.stored = ALL;
         }
@@ -74,14 +74,14 @@ impl Lowering<'_> {
 
     fn all_readers(&self) -> FlagUses {
         let mut readers = FlagUses::default();
-        let mut is_disturbed = false;
+        let mut needs_truth_register = false;
         for (index, (pc, i)) in self.block.0.iter().enumerate().skip(self.index + 1) {
             let Some(i) = *i else {
                 readers.stored |= ALL;
                 return readers;
             };
             let uses = self.reach.used_by(*pc);
-            is_disturbed |= needs_truth(i);
+            needs_truth_register |= needs_truth(i);
             match i.op {
                 _ if uses.reads.flags == 0 => {}
                 Op::Mrs | Op::Msr => readers.stored |= ALL,
@@ -89,7 +89,7 @@ impl Lowering<'_> {
                 _ => readers.conditions.push((index, i.condition())),
             }
             if uses.reads.flags != 0 {
-                readers.is_disturbed = is_disturbed;
+                readers.needs_truth_register = needs_truth_register;
             }
             if let Some(target) = i.target(*pc).filter(|_| i.is_conditional_branch()) {
                 readers.stored |= self.reach.live_at(target).flags;
@@ -114,7 +114,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn way(&self, comparison: Comparison, readers: &FlagUses) -> FlagStrategy {
+    fn strategy(&self, comparison: Comparison, readers: &FlagUses) -> FlagStrategy {
         let last = readers.conditions.iter().map(|(index, _)| *index).max().unwrap_or(self.index);
         let operands = comparison.operands.filter(|(a, b)| {
             let second = match b {
@@ -125,12 +125,12 @@ impl Lowering<'_> {
             second && self.stays(*a, self.index, last)
         });
         let result = comparison.result.filter(|result| self.stays(*result, self.index + 1, last));
-        let kept = Comparison { operands, result, ..comparison };
+        let available = Comparison { operands, result, ..comparison };
         let all = |comparison| {
             readers.conditions.iter().all(|(_, condition)| Self::can_test(comparison, *condition))
         };
         match readers.only() {
-            _ if readers.stored == 0 && all(kept) => FlagStrategy::Later(kept),
+            _ if readers.stored == 0 && all(available) => FlagStrategy::Later(available),
             Some(condition) if all(Comparison { result: None, ..comparison }) => {
                 FlagStrategy::Truth(condition)
             }
@@ -141,7 +141,7 @@ impl Lowering<'_> {
     fn later_then_truth(&self, comparison: Comparison, readers: &FlagUses) -> Option<FlagStrategy> {
         let comparison = Comparison { result: None, ..comparison };
         let (a, b) = comparison.operands.filter(|(_, b)| !matches!(b, Second::Held(..)))?;
-        if readers.stored != 0 || readers.is_disturbed {
+        if readers.stored != 0 || readers.needs_truth_register {
             return None;
         }
         let stay = |last| {
@@ -178,7 +178,7 @@ impl Lowering<'_> {
         let comparison = Comparison { kind, is_wide, operands: Some((a, b)), result };
         let readers = self.readers();
         self.then_truth = None;
-        match self.way(comparison, &readers) {
+        match self.strategy(comparison, &readers) {
             FlagStrategy::LaterThenTruth(kept, last, condition) => {
                 if d != NONE {
                     self.compute(comparison, d);
@@ -195,10 +195,10 @@ impl Lowering<'_> {
             }
             FlagStrategy::Truth(condition) => {
                 self.known.flags = Flags::Compared(Comparison { result: None, ..comparison });
-                let taken = self.taken;
+                let saved_temporaries = self.taken;
                 let test = self.test(condition);
                 let holds = self.store_truth(test);
-                self.taken = taken;
+                self.taken = saved_temporaries;
                 if d != NONE {
                     self.compute(comparison, d);
                 }
@@ -236,14 +236,18 @@ impl Lowering<'_> {
             Kind::And => flags & 3 == 0,
             Kind::Add => true,
         };
-        self.reach.options.has(Optimization::Lbt) && !is_wide && readers.is_here && is_costly && is_right
+        self.reach.options.has(Optimization::Lbt)
+            && !is_wide
+            && readers.is_within_block
+            && is_costly
+            && is_right
     }
 
     /// Returns the representation of flags that have been written for uses outside this block. If a single condition is
     /// tested in this block, evaluates it as well, which is cheaper than testing the flags.
     fn truth_besides(&mut self, kind: Kind, (a, b): (u8, u8), is_wide: bool, readers: &FlagUses) -> Flags {
-        let here = FlagUses { stored: 0, conditions: readers.conditions.clone(), ..*readers };
-        let Some(condition) = here.only().filter(|_| kind == Kind::Sub && is_wide) else {
+        let block_uses = FlagUses { stored: 0, conditions: readers.conditions.clone(), ..*readers };
+        let Some(condition) = block_uses.only().filter(|_| kind == Kind::Sub && is_wide) else {
             return Flags::Stored;
         };
         let test = match condition >> 1 {
@@ -423,7 +427,7 @@ impl Lowering<'_> {
 
     /// CCMP and CCMN: compares if a condition holds, and sets the flags to an immediate otherwise.
     fn compare_if(&mut self, i: Instruction) {
-        let (condition, given) = (i.condition(), i.bits(0, 4) as u8);
+        let (condition, immediate_flags) = (i.condition(), i.bits(0, 4) as u8);
         let immediate = i64::from(i.bits(16, 5));
         let (kind, second) = match i.op {
             Op::CcmpReg => (Kind::Sub, Second::Register(i.rm())),
@@ -437,22 +441,22 @@ impl Lowering<'_> {
         let readers = self.readers();
         match readers.only() {
             Some(wanted) if Self::can_test(comparison, wanted) => {
-                self.truth_if(condition, comparison, wanted, holds(wanted, given));
+                self.truth_if(condition, comparison, wanted, holds(wanted, immediate_flags));
                 self.known.flags = Flags::Truth(wanted);
             }
             _ => {
-                self.store_if(condition, comparison, given, readers.flags());
+                self.store_if(condition, comparison, immediate_flags, readers.flags());
                 self.known.flags = Flags::Stored;
             }
         }
     }
 
-    /// Evaluates condition `wanted` of a conditional comparison into [`TRUTH`]. `otherwise` is the result if
+    /// Evaluates condition `tested_condition` of a conditional comparison into [`TRUTH`]. `otherwise` is the result if
     /// `condition` does not hold.
-    fn truth_if(&mut self, condition: u8, comparison: Comparison, wanted: u8, otherwise: bool) {
+    fn truth_if(&mut self, condition: u8, comparison: Comparison, tested_condition: u8, otherwise: bool) {
         if condition >= 14 {
             self.known.flags = Flags::Compared(comparison);
-            let test = self.test(wanted);
+            let test = self.test(tested_condition);
             return self.truth(test, TRUTH);
         }
         let first = self.test(condition);
@@ -472,14 +476,14 @@ impl Lowering<'_> {
         } else {
             mask
         };
-        let kept = if TEMPORARIES.contains(&mask) { mask } else { 0 };
+        let mask_temporary = if TEMPORARIES.contains(&mask) { mask } else { 0 };
         for register in TEMPORARIES {
-            if register != kept {
+            if register != mask_temporary {
                 self.free(register);
             }
         }
         self.known.flags = Flags::Compared(comparison);
-        let second = self.test(wanted);
+        let second = self.test(tested_condition);
         self.truth(second, TRUTH);
         let op = match (otherwise, is_opposite) {
             (true, _) => La::Or,
@@ -489,18 +493,22 @@ impl Lowering<'_> {
         self.assembler.three(op, TRUTH, TRUTH, mask);
     }
 
-    /// Writes the flags of a conditional comparison: those of the comparison if `condition` holds, `given` otherwise.
-    fn store_if(&mut self, condition: u8, comparison: Comparison, given: u8, flags: u8) {
-        let over = self.assembler.label();
+    /// Writes the flags of a conditional comparison: those of the comparison if `condition` holds, `immediate_flags`
+    /// otherwise.
+    fn store_if(&mut self, condition: u8, comparison: Comparison, immediate_flags: u8, flags: u8) {
+        let skip = self.assembler.label();
         if let Some((a, b)) = comparison.operands.filter(|_| comparison.is_wide) {
-            self.tighten(a);
+            self.clear_upper(a);
             if let Second::Register(b) = b {
-                self.tighten(b);
+                self.clear_upper(b);
             }
         }
         if let Some((a, b)) = comparison.operands {
             let second = if let Second::Register(b) = b { b } else { a };
-            [a, second].into_iter().filter(|number| *number < NONE).for_each(|number| self.take_step(number));
+            [a, second]
+                .into_iter()
+                .filter(|number| *number < NONE)
+                .for_each(|number| self.apply_increment(number));
         }
         if condition < 14 {
             let test = self.test(condition);
@@ -509,19 +517,19 @@ impl Lowering<'_> {
             self.taken = 0;
             for (bit, flag) in [(8, NEGATIVE), (4, ZERO), (2, CARRY), (1, OVERFLOW)] {
                 if flags & bit != 0 {
-                    self.assembler.immediate(La::AddiD, TRUTH, 0, i32::from(given & bit != 0));
+                    self.assembler.immediate(La::AddiD, TRUTH, 0, i32::from(immediate_flags & bit != 0));
                     self.assembler.two(La::Movgr2cf, flag, TRUTH);
                 }
             }
-            self.assembler.go(Goal::Label(over));
+            self.assembler.go(Goal::Label(skip));
             self.assembler.place(done);
         }
         let Some((a, b)) = comparison.operands else { return };
         let (a, b) = self.compared(a, b, comparison.is_wide, true);
         self.store_flags(comparison.kind, (a, b), comparison.is_wide, flags);
-        self.assembler.place(over);
+        self.assembler.place(skip);
         // Registers that were loaded on only one of the two paths are not valid after they join.
-        self.known.kept = [None; 3];
+        self.known.cached = [None; 3];
     }
 
     /// ADC and SBC. SBC adds the inverted second operand.
@@ -535,7 +543,7 @@ impl Lowering<'_> {
         let (a, mut b) = (self.source(i.rn(), is_wide), self.source(i.rm(), is_wide));
         let (add, value) = (if is_wide { La::AddD } else { La::AddW }, self.temporary());
         if matches!(i.op, Op::Sbc | Op::Sbcs) {
-            let to = self.own_apart(b, a);
+            let to = self.own_except(b, a);
             self.assembler.three(La::Nor, to, b, 0);
             b = to;
         }

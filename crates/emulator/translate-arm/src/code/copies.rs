@@ -11,7 +11,7 @@ const SHIFT: u32 = 56;
 /// Loops of more instructions are not copied.
 const MAX_INSTRUCTIONS: usize = 120;
 /// Maximum number of copied instructions in a unit.
-const MAX_OF_UNIT: usize = 1000;
+const MAX_COPIED_INSTRUCTIONS: usize = 1000;
 /// Loops of up to this many instructions get [`ROUNDS`] copies in sequence, so that their pointers are updated once in
 /// this many iterations.
 const SHORT: usize = 20;
@@ -36,7 +36,7 @@ fn is_step(i: Instruction) -> bool {
 impl Reach {
     /// Adds copies of each innermost loop.
     pub(super) fn copy_loops(&mut self, loops: &Loops) {
-        let mut left = MAX_OF_UNIT;
+        let mut left = MAX_COPIED_INSTRUCTIONS;
         for leaders in loops.innermost() {
             let instructions: Vec<_> = leaders.iter().flat_map(|leader| self.block(*leader).0).collect();
             if instructions.len() > MAX_INSTRUCTIONS.min(left) {

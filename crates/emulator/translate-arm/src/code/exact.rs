@@ -114,12 +114,12 @@ impl Lowering<'_> {
     /// Sets a condition flag if there is a special number in one of the vectors.
     fn classify(&mut self, i: Instruction, vectors: &[u8]) {
         let class = [La::VfclassS, La::VfclassD][usize::from(i.is_double())];
-        let [all, one] = [(); 2].map(|()| self.borrow_vector(vectors));
+        let [all, current] = [(); 2].map(|()| self.borrow_vector(vectors));
         for (index, vector) in vectors.iter().enumerate() {
-            let to = if index == 0 { all } else { one };
+            let to = if index == 0 { all } else { current };
             self.assembler.two(class, to, *vector);
             if index > 0 {
-                self.assembler.three(La::VorV, all, all, one);
+                self.assembler.three(La::VorV, all, all, current);
             }
         }
         let mask = self.temporary();
@@ -130,8 +130,8 @@ impl Lowering<'_> {
             self.assembler.two(La::Movgr2cf, FLAG_TEMPORARY, mask);
         } else {
             self.assembler.immediate(La::AddiD, mask, 0, SPECIAL);
-            self.assembler.two(if i.is_double() { La::Vreplgr2vrD } else { La::Vreplgr2vrW }, one, mask);
-            self.assembler.three(La::VandV, all, all, one);
+            self.assembler.two(if i.is_double() { La::Vreplgr2vrD } else { La::Vreplgr2vrW }, current, mask);
+            self.assembler.three(La::VandV, all, all, current);
             self.assembler.two(La::VsetnezV, FLAG_TEMPORARY, all);
         }
         self.free(mask);

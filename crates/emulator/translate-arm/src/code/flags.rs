@@ -272,7 +272,7 @@ impl Lowering<'_> {
     }
 
     /// Whether both words are extended in the same way, so that they can be compared as 64-bit values.
-    fn are_alike(&self, a: u8, b: Second) -> bool {
+    fn have_same_extension(&self, a: u8, b: Second) -> bool {
         let first = self.facts(a);
         match b {
             Second::Register(b) => {
@@ -347,7 +347,7 @@ impl Lowering<'_> {
             let (a, b) = self.compared(a, Second::Constant(value), is_wide, signed);
             return test_of_order(condition, a, b);
         }
-        if condition >> 1 == 0 && !is_wide && !self.are_alike(a, b) {
+        if condition >> 1 == 0 && !is_wide && !self.have_same_extension(a, b) {
             return self.test_of_result(comparison, condition);
         }
         let (a, b) = self.compared(a, b, is_wide, signed);
@@ -400,7 +400,7 @@ impl Lowering<'_> {
                     (Kind::And, _) => La::And,
                 };
                 self.assembler.three(op, to, first, second);
-                self.free_apart(second, to);
+                self.free_except(second, to);
             }
         }
         let is_positive = matches!(b, Second::Constant(value) if value as u32 >> 31 == 0 && value >> 32 == 0);
@@ -463,7 +463,7 @@ impl Lowering<'_> {
         match op {
             TestOp::Equal => {
                 self.assembler.three(La::Xor, to, j, k);
-                self.free_apart(k, to);
+                self.free_except(k, to);
                 return (to, !is_opposite);
             }
             TestOp::Less => self.assembler.three(La::Slt, to, j, k),
@@ -471,7 +471,7 @@ impl Lowering<'_> {
             TestOp::Flag => self.assembler.two(La::Movcf2gr, to, j),
         }
         if op != TestOp::Flag {
-            self.free_apart(k, to);
+            self.free_except(k, to);
         }
         (to, is_opposite)
     }
@@ -479,7 +479,7 @@ impl Lowering<'_> {
 
 impl Flags {
     /// Writes the pending flags to a thread's state.
-    pub(super) fn settle(self, state: &mut State, homes: &RegisterAssignment, memory: &dyn UserMemory) {
+    pub(super) fn settle(self, state: &mut State, assignment: &RegisterAssignment, memory: &dyn UserMemory) {
         let satisfying = |condition: u8| (0..16).find(|flags| holds(condition, *flags)).unwrap_or(0);
         let flags = match self {
             Self::Stored | Self::StoredTruth(_) => return,
@@ -487,7 +487,7 @@ impl Flags {
             Self::FloatTruth(condition) => {
                 satisfying(condition ^ u8::from(state.fcc[usize::from(FLOAT_TRUTH)] == 0))
             }
-            Self::Compared(comparison) => comparison.flags(state, homes, memory),
+            Self::Compared(comparison) => comparison.flags(state, assignment, memory),
             Self::Extension => {
                 // N, Z, C and V correspond to SF, ZF, CF and OF.
                 [7, 6, 0, 11].iter().fold(0, |sum, bit| sum << 1 | (state.lbt.eflags >> bit & 1) as u8)
@@ -498,11 +498,11 @@ impl Flags {
 }
 
 impl Comparison {
-    fn flags(self, state: &State, homes: &RegisterAssignment, memory: &dyn UserMemory) -> u8 {
+    fn flags(self, state: &State, assignment: &RegisterAssignment, memory: &dyn UserMemory) -> u8 {
         let value = |number: u8| match number {
             STACK => state.r(STACK_POINTER),
             NONE => 0,
-            _ => read_at(state, homes.general[usize::from(number)], memory),
+            _ => read_at(state, assignment.general[usize::from(number)], memory),
         };
         if let Some((a, b)) = self.operands {
             let b = match b {

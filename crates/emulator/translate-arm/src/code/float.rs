@@ -235,14 +235,14 @@ impl Lowering<'_> {
 
     /// FCCMP: compares if a condition holds, and sets the flags to an immediate otherwise.
     fn float_compare_if(&mut self, i: Instruction) {
-        let given = i.bits(0, 4) as u8;
+        let immediate_flags = i.bits(0, 4) as u8;
         let is_exact = self.reach.options.exact_floats;
         if is_exact {
             self.settle();
         }
         let operands = if is_exact { (0, 0) } else { self.float_operands(i) };
         let readers = self.readers();
-        let over = self.assembler.label();
+        let skip = self.assembler.label();
         let otherwise = self.assembler.label();
         let flags = readers.flags();
         let only = readers.only().filter(|_| !is_exact);
@@ -258,18 +258,19 @@ impl Lowering<'_> {
             None => self.store_float_flags(i, operands, &readers),
         }
         if is_conditional {
-            self.assembler.go(Goal::Label(over));
+            self.assembler.go(Goal::Label(skip));
             self.assembler.place(otherwise);
             let bits = [(8, NEGATIVE), (4, ZERO), (2, CARRY), (1, OVERFLOW)];
             let stored = bits.into_iter().filter(|(bit, _)| only.is_none() && flags & bit != 0);
-            let mut values: Vec<(bool, u8)> = stored.map(|(bit, flag)| (given & bit != 0, flag)).collect();
-            values.extend(only.map(|condition| (holds(condition, given), FLOAT_TRUTH)));
+            let mut values: Vec<(bool, u8)> =
+                stored.map(|(bit, flag)| (immediate_flags & bit != 0, flag)).collect();
+            values.extend(only.map(|condition| (holds(condition, immediate_flags), FLOAT_TRUTH)));
             for (value, flag) in values {
                 self.assembler.immediate(La::AddiD, SCRATCH, 0, value.into());
                 self.assembler.two(La::Movgr2cf, flag, SCRATCH);
             }
         }
-        self.assembler.place(over);
+        self.assembler.place(skip);
         self.known.flags = only.map_or(Flags::Stored, Flags::FloatTruth);
     }
 

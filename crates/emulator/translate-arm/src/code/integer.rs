@@ -79,7 +79,7 @@ impl Lowering<'_> {
             self.constants[usize::from(d)] = Some(sum);
             return;
         }
-        if d == n && is_wide && self.add_later(d, value) {
+        if d == n && is_wide && self.defer_increment(d, value) {
             return;
         }
         let (from, step) =
@@ -275,7 +275,7 @@ impl Lowering<'_> {
     /// If the next use of x`number` in the block is a pre- or post-indexed access that increments it, returns the
     /// increment.
     fn step_ahead(&self, number: u8) -> Option<i16> {
-        if !matches!(self.home(number), Location::Register(_)) {
+        if !matches!(self.location_of(number), Location::Register(_)) {
             return None;
         }
         for (pc, i) in self.block.0.iter().skip(self.index + 1) {
@@ -299,22 +299,22 @@ impl Lowering<'_> {
             // A move of one of these values to the zero register is a marker. The number of an event marker is in x0,
             // which is the LoongArch register [`MARK_NUMBER`].
             if i.op == Op::Movz && shift == 0 && MARKS.contains(&(value as i32)) {
-                self.tighten(0);
-                self.take_step(0);
-                self.leave_loop();
+                self.clear_upper(0);
+                self.apply_increment(0);
+                self.restore_outer_assignment();
                 self.assembler.immediate(La::Andi, 0, 0, value as i32);
             }
             return;
         }
         let all = if is_wide { u64::MAX } else { 0xffff_ffff };
-        let before = match i.op {
+        let old_value = match i.op {
             Op::Movz => Some(value << shift),
             Op::Movn => Some(!(value << shift) & all),
             _ => self
                 .known_constant(d)
-                .map(|before| (before as u64 & !(0xffff << shift) | value << shift) & all),
+                .map(|old_value| (old_value as u64 & !(0xffff << shift) | value << shift) & all),
         };
-        let Some(constant) = before else {
+        let Some(constant) = old_value else {
             let from = self.source(d, is_wide);
             let to = self.target(d);
             self.assembler.copy(to, from);
@@ -327,7 +327,7 @@ impl Lowering<'_> {
         let goes_on = self
             .following()
             .filter(|next| next.op == Op::Movk && next.rd() == d && next.is_wide() == is_wide);
-        if goes_on.is_some() && matches!(self.home(d), Location::Register(_)) {
+        if goes_on.is_some() && matches!(self.location_of(d), Location::Register(_)) {
             self.constants[usize::from(d)] = Some(constant as i64);
             self.skip = true;
             return;
@@ -346,8 +346,8 @@ impl Lowering<'_> {
             return self.put(d, from, is_wide, facts);
         }
         if is_wide {
-            self.tighten(n);
-            self.tighten(m);
+            self.clear_upper(n);
+            self.clear_upper(m);
         }
         if self.is_absolute(i) {
             return self.absolute(i);
@@ -362,22 +362,23 @@ impl Lowering<'_> {
         let (mask, is_opposite) = self.mask(test);
         let (first, second) = (self.source(n, is_wide), self.source(m, is_wide));
         let (facts, other) = (self.facts(n), self.facts(m));
-        let (chosen, is_own, facts) = self.alternative(i, (first, facts), (second, other));
+        let (alternative, is_own, facts) = self.alternative(i, (first, facts), (second, other));
         let facts = if is_wide && i.op != Op::Csel { Facts::NONE } else { facts };
-        let (keep, clear) = if is_opposite { (La::Masknez, La::Maskeqz) } else { (La::Maskeqz, La::Masknez) };
-        if first == 0 || chosen == 0 {
+        let (select_op, clear_op) =
+            if is_opposite { (La::Masknez, La::Maskeqz) } else { (La::Maskeqz, La::Masknez) };
+        if first == 0 || alternative == 0 {
             let to = self.target(d);
             if first == 0 {
-                self.assembler.three(clear, to, chosen, mask);
+                self.assembler.three(clear_op, to, alternative, mask);
             } else {
-                self.assembler.three(keep, to, first, mask);
+                self.assembler.three(select_op, to, first, mask);
             }
             return self.put(d, to, is_wide, facts);
         }
-        let part = if is_own { chosen } else { self.own_apart(second, first) };
-        self.assembler.three(clear, part, chosen, mask);
-        let to = self.target_apart(d, &[part]);
-        self.assembler.three(keep, to, first, mask);
+        let part = if is_own { alternative } else { self.own_except(second, first) };
+        self.assembler.three(clear_op, part, alternative, mask);
+        let to = self.target_except(d, &[part]);
+        self.assembler.three(select_op, to, first, mask);
         self.assembler.three(La::Or, to, to, part);
         self.put(d, to, is_wide, facts);
     }
@@ -388,11 +389,11 @@ impl Lowering<'_> {
         let ones = self.temporary();
         let tested = [test.j, test.k];
         self.truth(test.not(), ones);
-        tested.into_iter().for_each(|register| self.free_apart(register, ones));
+        tested.into_iter().for_each(|register| self.free_except(register, ones));
         self.assembler.three(La::SubD, ones, 0, ones);
         let facts = self.facts(n).or(Facts::of(-1));
         let from = self.source(n, is_wide);
-        let to = if matches!(self.home(d), Location::Register(_)) { self.target(d) } else { ones };
+        let to = if matches!(self.location_of(d), Location::Register(_)) { self.target(d) } else { ones };
         self.assembler.three(La::Or, to, from, ones);
         self.put(d, to, is_wide, if is_wide { Facts::NONE } else { facts });
     }
@@ -437,7 +438,7 @@ impl Lowering<'_> {
             self.assembler.immediate(La::AddiD, to, 0, -1);
             return (to, true, facts.or(Facts::of(-1)));
         }
-        let to = self.own_apart(second, first);
+        let to = self.own_except(second, first);
         match i.op {
             Op::Csinc => {
                 self.assembler.immediate(if is_wide { La::AddiD } else { La::AddiW }, to, second, 1);
@@ -461,10 +462,11 @@ impl Lowering<'_> {
             let truth = self.temporary();
             let tested = [test.j, test.k];
             self.truth(test.not(), truth);
-            tested.into_iter().for_each(|register| self.free_apart(register, truth));
+            tested.into_iter().for_each(|register| self.free_except(register, truth));
             let from = self.source(n, is_wide);
             // A result that is written to memory does not need another register.
-            let to = if matches!(self.home(d), Location::Register(_)) { self.target(d) } else { truth };
+            let to =
+                if matches!(self.location_of(d), Location::Register(_)) { self.target(d) } else { truth };
             self.assembler.three(if is_wide { La::AddD } else { La::AddW }, to, from, truth);
             return self.put_sum(d, to, is_wide);
         }
@@ -490,7 +492,7 @@ impl Lowering<'_> {
             (false, _) => lowering.signed_word(number),
         };
         let (n, m) = (operand(self, i.rn()), operand(self, i.rm()));
-        let to = self.target_apart(d, &[m]);
+        let to = self.target_except(d, &[m]);
         let op = match (is_signed, is_wide) {
             (true, true) => La::DivD,
             (true, false) => La::DivW,
@@ -513,7 +515,7 @@ impl Lowering<'_> {
         }
         let to = self.own(n);
         self.assembler.three(product, to, n, m);
-        self.free_apart(m, to);
+        self.free_except(m, to);
         self.accumulate(i, to, is_wide);
     }
 
@@ -543,7 +545,7 @@ impl Lowering<'_> {
         }
         let to = self.own(n);
         self.assembler.three(op, to, n, m);
-        self.free_apart(m, to);
+        self.free_except(m, to);
         self.accumulate(i, to, true);
     }
 }

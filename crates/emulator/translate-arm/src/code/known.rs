@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::flags::Flags;
 use super::loops::{OUTSIDE, RegisterAssignment};
-use crate::registers::{self, Location, SLOT_OF_LENT, SLOTS};
+use crate::registers::{self, Location, SLOT_OF_SPILLED_VECTOR, SLOTS};
 use longma_translate::front_end::UserMemory;
 
 /// What is known about the value of a LoongArch register.
@@ -88,9 +88,9 @@ pub struct Known {
     /// The representation of the condition flags.
     pub(super) flags: Flags,
     /// The register assignment.
-    pub(super) homes: RegisterAssignment,
+    pub(super) assignment: RegisterAssignment,
     /// The values cached in the temporary registers, except the last.
-    pub(super) kept: [Option<CachedValue>; 3],
+    pub(super) cached: [Option<CachedValue>; 3],
     /// Increments that have not been added to the registers yet.
     pub(super) steps: [i16; 31],
 }
@@ -103,8 +103,8 @@ impl Default for Known {
             valid: [16; 32],
             used: [16; 32],
             flags: Flags::Stored,
-            homes: OUTSIDE,
-            kept: [None; 3],
+            assignment: OUTSIDE,
+            cached: [None; 3],
             steps: [0; 31],
         }
     }
@@ -117,7 +117,7 @@ impl Known {
             && self.steps == [0; 31]
             && self.valid == [16; 32]
             && self.flags == Flags::Stored
-            && self.homes == OUTSIDE
+            && self.assignment == OUTSIDE
     }
 
     /// Whether the upper half of x`number` is architecturally zero but has not been cleared.
@@ -131,10 +131,10 @@ impl Known {
     }
 
     /// The state with another register assignment. Registers in memory are always in their architectural state.
-    pub(super) fn at(self, homes: RegisterAssignment) -> Self {
-        let mut known = Self { homes, ..self };
-        for (number, home) in homes.general.iter().enumerate() {
-            if matches!(home, Location::Register(_)) {
+    pub(super) fn at(self, assignment: RegisterAssignment) -> Self {
+        let mut known = Self { assignment, ..self };
+        for (number, location_of) in assignment.general.iter().enumerate() {
+            if matches!(location_of, Location::Register(_)) {
                 continue;
             }
             known.steps[number] = 0;
@@ -143,7 +143,7 @@ impl Known {
                 known.facts[number] = Facts::ZERO_EXTENDED;
             }
         }
-        if let Some(vector) = homes.lent {
+        if let Some(vector) = assignment.spilled_vector {
             (known.valid[usize::from(vector)], known.used[usize::from(vector)]) = (16, 16);
         }
         known
@@ -155,7 +155,7 @@ impl Known {
         let outs: Vec<Self> = ways.iter().map(|(_, known)| *known).collect();
         let mut joined = outs.first().copied().unwrap_or_default();
         joined.flags = Flags::Stored;
-        joined.homes = OUTSIDE;
+        joined.assignment = OUTSIDE;
         let goes_back = ways.iter().any(|(back, _)| *back);
         for (number, step) in joined.steps.iter_mut().enumerate() {
             // An increment in a loop must be added in every iteration.
@@ -163,8 +163,8 @@ impl Known {
                 *step = 0;
             }
         }
-        for (n, kept) in joined.kept.iter_mut().enumerate() {
-            *kept = kept.filter(|kept| outs.iter().all(|known| known.kept[n] == Some(*kept)));
+        for (n, cached) in joined.cached.iter_mut().enumerate() {
+            *cached = cached.filter(|cached| outs.iter().all(|known| known.cached[n] == Some(*cached)));
         }
         for number in 0..31 {
             let facts = outs.iter().map(|known| known.facts[number]).reduce(Facts::or).unwrap_or(Facts::NONE);
@@ -187,13 +187,13 @@ impl Known {
         }
         for number in 0..32 {
             let valid = |known: &Self| known.valid[number];
-            let least = outs.iter().map(valid).min().unwrap_or(16);
+            let least_valid = outs.iter().map(valid).min().unwrap_or(16);
             let used = outs.iter().map(|known| known.used[number]).max().unwrap_or(16);
             let needed =
                 if upper[1] >> number & 1 != 0 { 16 } else { 4 + 4 * (upper[0] >> number & 1) as u8 };
             // Bytes that are never read may have any value.
-            joined.valid[number] = if used <= least || needed <= least {
-                least
+            joined.valid[number] = if used <= least_valid || needed <= least_valid {
+                least_valid
             } else if used <= 8 && needed > 8 {
                 8
             } else {
@@ -210,30 +210,30 @@ impl Known {
     /// Brings all registers of a thread into their architectural state.
     pub(crate) fn settle(&self, state: &mut State, memory: &dyn UserMemory) {
         for (number, step) in self.steps.into_iter().enumerate() {
-            if let Location::Register(register) = self.homes.general[number] {
+            if let Location::Register(register) = self.assignment.general[number] {
                 state.set_r(register, state.r(register).wrapping_add_signed(step.into()));
             }
         }
-        self.flags.settle(state, &self.homes, memory);
+        self.flags.settle(state, &self.assignment, memory);
         for number in (0..31).filter(|number| self.is_loose(*number)) {
-            if let Location::Register(register) = self.homes.general[usize::from(number)] {
+            if let Location::Register(register) = self.assignment.general[usize::from(number)] {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }
         }
         let moved = || {
             (0..31u8).filter(|number| {
-                self.homes.general[usize::from(*number)] != OUTSIDE.general[usize::from(*number)]
+                self.assignment.general[usize::from(*number)] != OUTSIDE.general[usize::from(*number)]
             })
         };
         let values: Vec<u64> = moved()
-            .map(|number| registers::read_at(state, self.homes.general[usize::from(number)], memory))
+            .map(|number| registers::read_at(state, self.assignment.general[usize::from(number)], memory))
             .collect();
         for (number, value) in moved().zip(values) {
             registers::write(state, number, value, memory);
         }
-        if let Some(vector) = self.homes.lent {
+        if let Some(vector) = self.assignment.spilled_vector {
             let mut bytes = [0; 16];
-            memory.read(state.r(SLOTS).wrapping_add_signed(SLOT_OF_LENT.into()), &mut bytes);
+            memory.read(state.r(SLOTS).wrapping_add_signed(SLOT_OF_SPILLED_VECTOR.into()), &mut bytes);
             let halves = u128::from_le_bytes(bytes);
             state.v[usize::from(vector)].0[..2].copy_from_slice(&[halves as u64, (halves >> 64) as u64]);
         }

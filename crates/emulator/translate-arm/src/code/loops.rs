@@ -19,7 +19,7 @@ pub struct RegisterAssignment {
     /// The locations of the general-purpose registers.
     pub(super) general: [Location; 31],
     /// A vector that is spilled to memory, so that instructions can use its register as a temporary.
-    pub(super) lent: Option<u8>,
+    pub(super) spilled_vector: Option<u8>,
 }
 
 /// Maximum loop nesting depth that is analysed.
@@ -33,7 +33,7 @@ pub(super) const OUTSIDE: RegisterAssignment = {
         general[number] = place(number as u8);
         number += 1;
     }
-    RegisterAssignment { general, lent: None }
+    RegisterAssignment { general, spilled_vector: None }
 };
 
 /// Whether a vector instruction needs a temporary vector register.
@@ -69,13 +69,13 @@ pub(super) struct Loops {
     /// first leader.
     around: FxHashMap<u64, Vec<u64>>,
     /// Assignments of the loops. Those of an outer loop take precedence.
-    homes: FxHashMap<u64, RegisterAssignment>,
+    assignment: FxHashMap<u64, RegisterAssignment>,
 }
 
 /// The control-flow graph of leaders.
 struct Graph {
     leaders: Vec<u64>,
-    ways: Vec<Vec<usize>>,
+    edges: Vec<Vec<usize>>,
 }
 
 impl Loops {
@@ -84,26 +84,26 @@ impl Loops {
         let leaders: Vec<u64> =
             reach.leaders.iter().copied().filter(|leader| !reach.entry_points.contains(leader)).collect();
         let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
-        let ways = leaders
+        let edges = leaders
             .iter()
             .map(|leader| {
                 reach.internal_successors(*leader).iter().filter_map(|to| index.get(to).copied()).collect()
             })
             .collect();
-        let graph = Graph { leaders, ways };
-        let mut found = Self::default();
+        let graph = Graph { leaders, edges };
+        let mut loops = Self::default();
         let all: Vec<usize> = (0..graph.leaders.len()).collect();
-        found.nest(&graph, &all, &mut Vec::new());
-        found.settle_in(reach);
-        found
+        loops.find_nested(&graph, &all, &mut Vec::new());
+        loops.assign_registers(reach);
+        loops
     }
 
     /// Finds the loops among the given leaders, recursively.
-    fn nest(&mut self, graph: &Graph, among: &[usize], around: &mut Vec<u64>) {
+    fn find_nested(&mut self, graph: &Graph, among: &[usize], around: &mut Vec<u64>) {
         for part in graph.components(among) {
             let inside: FxHashSet<usize> = part.iter().copied().collect();
             let first = *part.iter().min().unwrap_or(&0);
-            if part.len() == 1 && !graph.ways[first].contains(&first) {
+            if part.len() == 1 && !graph.edges[first].contains(&first) {
                 continue;
             }
             around.push(graph.leaders[first]);
@@ -113,11 +113,11 @@ impl Loops {
             if part.len() > 1 && around.len() < MAX_DEPTH {
                 // The remaining leaders without the loop entry.
                 let from_outside = |to: &usize| {
-                    among.iter().any(|from| !inside.contains(from) && graph.ways[*from].contains(to))
+                    among.iter().any(|from| !inside.contains(from) && graph.edges[*from].contains(to))
                 };
                 let entry = part.iter().copied().find(from_outside).unwrap_or(first);
                 let rest: Vec<usize> = part.iter().copied().filter(|index| *index != entry).collect();
-                self.nest(graph, &rest, around);
+                self.find_nested(graph, &rest, around);
             }
             around.pop();
         }
@@ -149,15 +149,15 @@ impl Loops {
     }
 
     /// The register assignment at a leader.
-    pub fn homes(&self, leader: u64) -> RegisterAssignment {
+    pub fn assignment(&self, leader: u64) -> RegisterAssignment {
         let around = self.around.get(&source(leader)).map_or(&[][..], Vec::as_slice);
-        around.iter().find_map(|first| self.homes.get(first)).copied().unwrap_or(OUTSIDE)
+        around.iter().find_map(|first| self.assignment.get(first)).copied().unwrap_or(OUTSIDE)
     }
 
     /// Assigns registers: source registers in memory take over the LoongArch registers of source registers that the
     /// loop does not use. Prefers the outermost loop in which everything fits.
-    fn settle_in(&mut self, reach: &Reach) {
-        let mut counts: FxHashMap<u64, Named> = FxHashMap::default();
+    fn assign_registers(&mut self, reach: &Reach) {
+        let mut counts: FxHashMap<u64, RegisterCounts> = FxHashMap::default();
         for (leader, around) in &self.around {
             let block = reach.block(*leader).0;
             for (depth, first) in around.iter().enumerate() {
@@ -168,17 +168,17 @@ impl Loops {
                 }
             }
         }
-        self.homes = counts
+        self.assignment = counts
             .into_iter()
-            .map(|(first, named)| (first, named.homes()))
-            .filter(|(_, homes)| *homes != OUTSIDE)
+            .map(|(first, named)| (first, named.assignment()))
+            .filter(|(_, assignment)| *assignment != OUTSIDE)
             .collect();
     }
 }
 
 /// Register use within a loop.
 #[derive(Default)]
-struct Named {
+struct RegisterCounts {
     /// Weighted number of uses of each general-purpose register.
     general: [u64; 31],
     vectors: u32,
@@ -189,7 +189,7 @@ struct Named {
     tries: bool,
 }
 
-impl Named {
+impl RegisterCounts {
     fn count(&mut self, uses: Uses, i: Option<Instruction>, depth: usize) {
         for (number, count) in self.general.iter_mut().enumerate() {
             let times = (uses.read >> number & 1) + (uses.written >> number & 1);
@@ -202,26 +202,28 @@ impl Named {
         });
     }
 
-    fn homes(&self) -> RegisterAssignment {
+    fn assignment(&self) -> RegisterAssignment {
         if self.tries {
             return OUTSIDE;
         }
         let is_in_memory = |number: &usize| !matches!(OUTSIDE.general[*number], Location::Register(_));
-        let mut wanted: Vec<usize> =
+        let mut in_memory: Vec<usize> =
             (0..31).filter(is_in_memory).filter(|number| self.general[*number] != 0).collect();
-        wanted.sort_by_key(|number| (std::cmp::Reverse(self.general[*number]), *number));
+        in_memory.sort_by_key(|number| (std::cmp::Reverse(self.general[*number]), *number));
         let unused: Vec<usize> =
             (0..31).filter(|number| !is_in_memory(number) && self.general[*number] == 0).collect();
-        let lent = (0..32).rev().find(|number| self.needs_vector && self.vectors >> number & 1 == 0);
-        if self.has_inner && (unused.len() < wanted.len() || self.needs_vector && lent.is_none()) {
+        let spilled_vector =
+            (0..32).rev().find(|number| self.needs_vector && self.vectors >> number & 1 == 0);
+        if self.has_inner && (unused.len() < in_memory.len() || self.needs_vector && spilled_vector.is_none())
+        {
             return OUTSIDE;
         }
-        let mut homes = RegisterAssignment { lent, ..OUTSIDE };
-        for (number, other) in wanted.into_iter().zip(unused) {
-            homes.general[number] = OUTSIDE.general[other];
-            homes.general[other] = slot(other as u8);
+        let mut assignment = RegisterAssignment { spilled_vector, ..OUTSIDE };
+        for (number, other) in in_memory.into_iter().zip(unused) {
+            assignment.general[number] = OUTSIDE.general[other];
+            assignment.general[other] = slot(other as u8);
         }
-        homes
+        assignment
     }
 }
 
@@ -232,13 +234,13 @@ impl Graph {
         let among: FxHashSet<usize> = among.iter().copied().collect();
         let mut sorted: Vec<usize> = among.iter().copied().collect();
         sorted.sort_unstable();
-        let mut found = Vec::new();
+        let mut components = Vec::new();
         for start in sorted {
             if !search.order.contains_key(&start) {
-                search.from(self, &among, start, &mut found);
+                search.from(self, &among, start, &mut components);
             }
         }
-        found
+        components
     }
 }
 
@@ -250,7 +252,13 @@ struct Search {
 }
 
 impl Search {
-    fn from(&mut self, graph: &Graph, among: &FxHashSet<usize>, start: usize, found: &mut Vec<Vec<usize>>) {
+    fn from(
+        &mut self,
+        graph: &Graph,
+        among: &FxHashSet<usize>,
+        start: usize,
+        components: &mut Vec<Vec<usize>>,
+    ) {
         // The nodes on the current path, each with its next edge and the earliest node that it reaches.
         let mut path: Vec<(usize, usize, usize)> = Vec::new();
         let mut enter = Some(start);
@@ -261,9 +269,9 @@ impl Search {
                 self.open.push(index);
                 path.push((index, 0, order));
             }
-            let Some((index, way, earliest)) = path.last_mut() else { return };
-            if let Some(&to) = graph.ways[*index].get(*way) {
-                *way += 1;
+            let Some((index, next_edge, earliest)) = path.last_mut() else { return };
+            if let Some(&to) = graph.edges[*index].get(*next_edge) {
+                *next_edge += 1;
                 match self.order.get(&to) {
                     _ if !among.contains(&to) || self.done.contains(&to) => {}
                     Some(order) => *earliest = (*earliest).min(*order),
@@ -279,7 +287,7 @@ impl Search {
                 let at = self.open.iter().rposition(|open| *open == index).unwrap_or(0);
                 let group = self.open.split_off(at);
                 self.done.extend(group.iter().copied());
-                found.push(group);
+                components.push(group);
             }
         }
     }

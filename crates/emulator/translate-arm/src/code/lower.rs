@@ -42,9 +42,9 @@ pub(super) struct Lowering<'a> {
     block_outs: Vec<(u64, bool, Known)>,
     pub remembered: PlanCache,
     /// The state before the registers were converted for the likely target of the current branch.
-    before_way: Option<Known>,
+    before_conversion: Option<Known>,
     /// Branches that need a conversion on the edge, which is emitted out of line.
-    ways: Vec<(Label, Known, u64)>,
+    conversions: Vec<(Label, Known, u64)>,
     /// The current block.
     pub block: Rc<Block>,
     pub index: usize,
@@ -66,7 +66,7 @@ pub(super) struct Lowering<'a> {
     /// needed.
     lent: Option<(u8, u8)>,
     /// The first instruction that ran out of temporary registers. Its code is invalid.
-    pub short_at: Option<u64>,
+    pub out_of_temporaries_at: Option<u64>,
     /// A condition to evaluate before the instruction at this index of the block.
     pub then_truth: Option<(usize, u8)>,
     /// The current instruction has been deferred to the next one, which completes it.
@@ -81,7 +81,7 @@ pub(super) type PlanCache = FxHashMap<u64, BlockResult>;
 pub(super) struct BlockResult {
     known: Known,
     /// The states expected at the targets of the back edges, once there is a plan.
-    wanted: Vec<Option<Known>>,
+    expected: Vec<Option<Known>>,
     outs: Vec<(u64, bool, Known)>,
 }
 
@@ -105,8 +105,8 @@ impl<'a> Lowering<'a> {
             outs: FxHashMap::default(),
             block_outs: Vec::new(),
             remembered: PlanCache::default(),
-            before_way: None,
-            ways: Vec::new(),
+            before_conversion: None,
+            conversions: Vec::new(),
             block: Rc::default(),
             index: 0,
             pc: 0,
@@ -117,7 +117,7 @@ impl<'a> Lowering<'a> {
             borrowed: Vec::new(),
             uses_lent: false,
             lent: None,
-            short_at: None,
+            out_of_temporaries_at: None,
             then_truth: None,
             skip: false,
         }
@@ -137,10 +137,10 @@ impl<'a> Lowering<'a> {
             let begin = self.assembler.words.len();
             self.open(leader);
             if self.assembler.is_blank {
-                self.find_outs(leader);
+                self.record_out_states(leader);
             } else {
                 self.translate_block(leader);
-                self.assembler.fill_from(begin);
+                self.assembler.pad_empty_block(begin);
                 self.unit.end_block(begin, self.assembler.words.len());
             }
         }
@@ -152,20 +152,20 @@ impl<'a> Lowering<'a> {
     }
 
     /// Records the outgoing edges of the block at `leader`. The block must be open.
-    fn find_outs(&mut self, leader: u64) {
+    fn record_out_states(&mut self, leader: u64) {
         let block = self.reach.cached_block(leader);
-        // Only back edges have effects (`prepare_way`) that later code of the block sees.
+        // Only back edges have effects (`prepare_branch`) that later code of the block sees.
         let branches = block.0.iter().filter_map(|(pc, i)| {
             let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
             Some(self.reach.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
         });
-        let wanted = branches.map(|to| (!self.is_first).then(|| self.wanted_at(to)));
-        let wanted: Vec<Option<Known>> = wanted.collect();
+        let expected_states = branches.map(|to| (!self.is_first).then(|| self.expected_at(to)));
+        let expected_states: Vec<Option<Known>> = expected_states.collect();
         let known = self.known;
-        let as_before = |outcome: &BlockResult| outcome.known == known && outcome.wanted == wanted;
+        let as_before = |outcome: &BlockResult| outcome.known == known && outcome.expected == expected_states;
         let outcome = self.remembered.remove(&leader).filter(as_before).unwrap_or_else(|| {
             self.translate_block(leader);
-            BlockResult { known, wanted, outs: std::mem::take(&mut self.block_outs) }
+            BlockResult { known, expected: expected_states, outs: std::mem::take(&mut self.block_outs) }
         });
         for (to, is_back, known) in &outcome.outs {
             self.outs.entry(*to).or_default().push((*is_back, *known));
@@ -193,7 +193,7 @@ impl<'a> Lowering<'a> {
         });
         self.known = Known::default();
         self.leave(engine_entry);
-        self.assembler.fill_from(offset);
+        self.assembler.pad_empty_block(offset);
     }
 
     /// Starts the code of a leader.
@@ -220,16 +220,16 @@ impl<'a> Lowering<'a> {
     /// The expected state at a leader that is not an entry point. In the first pass, it is merged from the edges
     /// recorded so far.
     fn planned(&self, leader: u64) -> Known {
-        let homes = self.reach.loops.homes(leader);
+        let assignment = self.reach.loops.assignment(leader);
         if let Some(known) = self.plan.get(&leader) {
-            return known.at(homes);
+            return known.at(assignment);
         }
         if !self.is_first {
-            return Known::default().at(homes);
+            return Known::default().at(assignment);
         }
         let outs = self.outs.get(&leader).map_or(&[][..], Vec::as_slice);
         let live = self.reach.live_at(leader);
-        Known::join(outs, live.wide, live.upper).at(homes)
+        Known::join(outs, live.wide, live.upper).at(assignment)
     }
 
     fn translate_block(&mut self, leader: u64) {
@@ -243,7 +243,7 @@ impl<'a> Lowering<'a> {
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished, Some(self.assembler.words.len() as u32));
             if !is_unfinished && !self.reach.options.has(Optimization::Forms) {
-                self.tidy();
+                self.settle_registers();
             }
             match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
                 Some(i) => {
@@ -283,22 +283,22 @@ impl<'a> Lowering<'a> {
     }
 
     /// Brings all registers into their architectural state before an instruction, without changing the assignment.
-    fn tidy(&mut self) {
-        let before = self.assembler.words.len();
+    fn settle_registers(&mut self) {
+        let words_before = self.assembler.words.len();
         for number in 0..31 {
-            self.tighten(number);
-            self.take_step(number);
+            self.clear_upper(number);
+            self.apply_increment(number);
         }
         (0..32).for_each(|number| self.widen(number, 16));
-        self.known.kept = [None; 3];
-        if self.assembler.words.len() != before {
+        self.known.cached = [None; 3];
+        if self.assembler.words.len() != words_before {
             self.begin_instruction(false, None);
         }
     }
 
     /// Records the current state within an instruction, so that a pointer increment that has been added is not added
     /// again if the instruction faults.
-    pub fn note_here(&mut self) {
+    pub fn record_position(&mut self) {
         if self.assembler.is_blank {
             return;
         }
@@ -338,7 +338,7 @@ impl<'a> Lowering<'a> {
             }
             _ if self.reach.options.exact_floats && depends_on_modes(i) => self.exact(i),
             _ => {
-                let done = self.compare(i)
+                let is_lowered = self.compare(i)
                     || self.integer(i)
                     || self.bit_field(i)
                     || self.memory(i)
@@ -347,7 +347,7 @@ impl<'a> Lowering<'a> {
                     || self.float(i)
                     || self.conversion(i)
                     || self.vector(i);
-                if !done {
+                if !is_lowered {
                     self.serve(i);
                 }
             }
@@ -372,10 +372,10 @@ impl<'a> Lowering<'a> {
     /// Brings all registers into their architectural state, except the flags.
     pub fn settle(&mut self) {
         for number in 0..31 {
-            self.tighten(number);
-            self.take_step(number);
+            self.clear_upper(number);
+            self.apply_increment(number);
         }
-        self.leave_loop();
+        self.restore_outer_assignment();
         for number in 0..32 {
             self.widen(number, 16);
         }
@@ -401,9 +401,9 @@ impl<'a> Lowering<'a> {
     }
 
     /// The state that code at `to` expects.
-    fn wanted_at(&self, to: u64) -> Known {
+    fn expected_at(&self, to: u64) -> Known {
         if self.inner.contains_key(&to) {
-            self.plan.get(&to).copied().unwrap_or_default().at(self.reach.loops.homes(to))
+            self.plan.get(&to).copied().unwrap_or_default().at(self.reach.loops.assignment(to))
         } else {
             Known::default()
         }
@@ -411,48 +411,48 @@ impl<'a> Lowering<'a> {
 
     /// Converts registers to the state that code at `to` expects, and records the edge.
     pub fn go_to(&mut self, to: u64) {
-        self.note_way(to);
+        self.record_edge(to);
         if !self.is_first {
-            self.conform(to);
+            self.convert_to_expected(to);
         }
     }
 
     /// Records the edge to `to`.
-    fn note_way(&mut self, to: u64) {
+    fn record_edge(&mut self, to: u64) {
         if self.assembler.is_blank {
             self.block_outs.push((to, to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
         }
     }
 
     /// Whether the current state is acceptable for code at `to`.
-    fn conforms(&self, to: u64) -> bool {
-        let wanted = self.wanted_at(to);
-        if self.known.homes != wanted.homes || self.known.steps != wanted.steps {
+    fn matches_expected(&self, to: u64) -> bool {
+        let required = self.expected_at(to);
+        if self.known.assignment != required.assignment || self.known.steps != required.steps {
             return false;
         }
         let loose = (0..31u8).all(|number| {
-            let is_settled = !self.known.is_loose(number) || wanted.is_loose(number);
-            let facts = wanted.facts[usize::from(number)];
-            is_settled && !(wanted.is_loose(number) && facts.sign && !self.facts(number).sign)
+            let is_settled = !self.known.is_loose(number) || required.is_loose(number);
+            let facts = required.facts[usize::from(number)];
+            is_settled && !(required.is_loose(number) && facts.sign && !self.facts(number).sign)
         });
-        loose && self.known.valid.iter().zip(wanted.valid).all(|(own, wanted)| *own >= wanted)
+        loose && self.known.valid.iter().zip(required.valid).all(|(own, required)| *own >= required)
     }
 
     /// Converts registers to the state that code at `to` expects.
-    fn conform(&mut self, to: u64) {
-        let wanted = self.wanted_at(to);
-        self.go_home(&wanted.homes);
+    fn convert_to_expected(&mut self, to: u64) {
+        let required = self.expected_at(to);
+        self.restore_assignment(&required.assignment);
         for number in 0..31u8 {
-            self.take_step_to(number, wanted.steps[usize::from(number)]);
+            self.apply_increment_except(number, required.steps[usize::from(number)]);
         }
         for number in 0..31u8 {
-            let (own, expected) = (self.facts(number), wanted.facts[usize::from(number)]);
-            if self.known.is_loose(number) && !wanted.is_loose(number) {
-                self.tighten(number);
-            } else if wanted.is_loose(number)
+            let (actual, expected) = (self.facts(number), required.facts[usize::from(number)]);
+            if self.known.is_loose(number) && !required.is_loose(number) {
+                self.clear_upper(number);
+            } else if required.is_loose(number)
                 && expected.sign
-                && !own.sign
-                && let Location::Register(register) = self.home(number)
+                && !actual.sign
+                && let Location::Register(register) = self.location_of(number)
             {
                 self.assembler.immediate(La::SlliW, register, register, 0);
                 self.known.loose |= 1 << number;
@@ -460,45 +460,45 @@ impl<'a> Lowering<'a> {
             }
         }
         for number in 0..32 {
-            self.widen(number, wanted.valid[usize::from(number)]);
+            self.widen(number, required.valid[usize::from(number)]);
         }
     }
 
     /// Called before the test of a conditional branch to `to`. If the branch is likely to be taken, converts the
     /// registers in advance.
-    pub fn prepare_way(&mut self, to: u64) {
+    pub fn prepare_branch(&mut self, to: u64) {
         // Branches that leave the innermost loop are unlikely.
         let is_likely = source(to) <= self.pc && self.reach.loops.stays(self.leader, to);
         if !self.is_first && is_likely {
-            self.before_way = Some(self.known);
-            self.conform(to);
+            self.before_conversion = Some(self.known);
+            self.convert_to_expected(to);
         }
     }
 
     /// The goal of a conditional branch to `to`: the target if the registers are already as expected. Otherwise an
     /// out-of-line conversion.
-    pub fn way_to(&mut self, to: u64) -> Goal {
-        match self.before_way.take() {
+    pub fn branch_goal(&mut self, to: u64) -> Goal {
+        match self.before_conversion.take() {
             // Record the state before the conversion: the converted state only reflects what the target expected.
             Some(before) => {
                 let now = self.known;
-                self.known = Known { kept: now.kept, ..before };
-                self.note_way(to);
+                self.known = Known { cached: now.cached, ..before };
+                self.record_edge(to);
                 self.known = now;
             }
-            None => self.note_way(to),
+            None => self.record_edge(to),
         }
-        if self.is_first || self.conforms(to) {
+        if self.is_first || self.matches_expected(to) {
             return self.goal(to);
         }
         let label = self.assembler.label();
-        self.ways.push((label, Known { flags: Flags::Stored, ..self.known }, to));
+        self.conversions.push((label, Known { flags: Flags::Stored, ..self.known }, to));
         Goal::Label(label)
     }
 
     /// Emits the out-of-line conversions.
     fn out_of_line(&mut self) {
-        for (label, known, to) in std::mem::take(&mut self.ways) {
+        for (label, known, to) in std::mem::take(&mut self.conversions) {
             self.assembler.place(label);
             let offset = self.assembler.words.len() as u32;
             let pending = Some(known);
@@ -512,7 +512,7 @@ impl<'a> Lowering<'a> {
                 pending,
             });
             (self.known, self.pc) = (known, source(to));
-            self.conform(to);
+            self.convert_to_expected(to);
             self.assembler.go(self.goal(to));
         }
     }
@@ -538,14 +538,14 @@ impl<'a> Lowering<'a> {
 
     /// Borrows a vector register that is not in `used` for the current instruction. Its value is restored afterwards.
     pub fn borrow_vector(&mut self, used: &[u8]) -> u8 {
-        if let Some(number) = self.known.homes.lent.filter(|_| !self.uses_lent) {
+        if let Some(number) = self.known.assignment.spilled_vector.filter(|_| !self.uses_lent) {
             self.uses_lent = true;
             return number;
         }
         let is_free = |number: &u8| {
             !used.contains(number)
                 && !self.borrowed.contains(number)
-                && self.known.homes.lent != Some(*number)
+                && self.known.assignment.spilled_vector != Some(*number)
         };
         let number = (0..32).rev().find(is_free).unwrap_or_default();
         let at = SLOT_OF_VECTORS + 16 * self.borrowed.len() as i32;
@@ -556,7 +556,7 @@ impl<'a> Lowering<'a> {
 
     /// Borrows a vector register for a scalar. Cheaper if there is a vector whose upper half is unused.
     pub fn borrow_scalar(&mut self, used: &[u8]) -> u8 {
-        if self.known.homes.lent.is_some() && !self.uses_lent {
+        if self.known.assignment.spilled_vector.is_some() && !self.uses_lent {
             return self.borrow_vector(used);
         }
         let is_short = |number: &u8| !used.contains(number) && self.known.valid[usize::from(*number)] <= 8;

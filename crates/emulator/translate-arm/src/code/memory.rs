@@ -148,13 +148,13 @@ impl Lowering<'_> {
         if step == 0 || is_near && !is_stored {
             return (base, offset + step);
         }
-        (self.whole_or_stack(number), offset)
+        (self.full_or_stack(number), offset)
     }
 
     /// Adds `step` to the base.
     pub fn step_base(&mut self, number: u8, base: u8, step: Option<i64>) {
         let Some(step) = step else { return };
-        if self.add_later(number, step) {
+        if self.defer_increment(number, step) {
             return;
         }
         self.add_constant(base, base, step, true);
@@ -164,23 +164,26 @@ impl Lowering<'_> {
     fn indexed(&mut self, i: Instruction) {
         let access = Access::of_one(i);
         let shift = if i.bits(12, 1) != 0 { access.bytes.trailing_zeros() } else { 0 };
-        let sum = self.kept_sum(i, shift as u8);
+        let sum = self.cached_sum(i, shift as u8);
         if let Some((_, Some(register))) = sum {
             return self.access(access, i.rd(), Address::Near(register, 0));
         }
         // The index comes first: extending it may change its register.
         let shifted = self.index_shifted(i, shift as u8);
         let index = shifted.unwrap_or_else(|| self.extended(i.rm(), i.bits(13, 3), 0).0);
-        let base = self.whole_or_stack(i.rn());
+        let base = self.full_or_stack(i.rn());
         let address = if shift == 0 || shifted.is_some() {
             Address::Sum(base, index)
         } else {
-            let to =
-                if sum.is_some() && !TEMPORARIES.contains(&index) { self.lasting() } else { self.own(index) };
+            let to = if sum.is_some() && !TEMPORARIES.contains(&index) {
+                self.cacheable_temporary()
+            } else {
+                self.own(index)
+            };
             self.scaled_sum(to, index, base, shift as u8);
-            self.free_apart(base, to);
+            self.free_except(base, to);
             if let Some((what, _)) = sum {
-                self.keep(what, to);
+                self.cache_value(what, to);
             }
             Address::Near(to, 0)
         };
@@ -188,10 +191,10 @@ impl Lowering<'_> {
     }
 
     /// Returns the address of an access if it is a sum that is worth caching, and the register if it is already cached.
-    fn kept_sum(&mut self, i: Instruction, shift: u8) -> Option<(CachedValue, Option<u8>)> {
+    fn cached_sum(&mut self, i: Instruction, shift: u8) -> Option<(CachedValue, Option<u8>)> {
         let is_plain = shift != 0 && i.bits(13, 2) == 3 && i.rn() != NONE && i.rm() != NONE;
-        let what = CachedValue::Sum(i.rn(), i.rm(), shift);
-        (is_plain && !self.reach.frugal.contains(&self.pc)).then(|| (what, self.kept(what)))
+        let cached_value = CachedValue::Sum(i.rn(), i.rm(), shift);
+        (is_plain && !self.reach.frugal.contains(&self.pc)).then(|| (cached_value, self.cached(cached_value)))
     }
 
     /// Returns a temporary register with the shifted index, if another access uses the same.
@@ -200,17 +203,17 @@ impl Lowering<'_> {
         if shift == 0 || number == NONE || !is_wide {
             return None;
         }
-        let what = CachedValue::Shifted(number, shift);
-        if let Some(register) = self.kept(what) {
+        let cached_value = CachedValue::Shifted(number, shift);
+        if let Some(register) = self.cached(cached_value) {
             return Some(register);
         }
         if !self.is_indexed_again(i, shift) || self.reach.frugal.contains(&self.pc) {
             return None;
         }
         let from = self.whole(number);
-        let to = if TEMPORARIES.contains(&from) { self.own(from) } else { self.lasting() };
+        let to = if TEMPORARIES.contains(&from) { self.own(from) } else { self.cacheable_temporary() };
         self.assembler.immediate(La::SlliD, to, from, shift.into());
-        self.keep(what, to);
+        self.cache_value(cached_value, to);
         Some(to)
     }
 
@@ -264,62 +267,62 @@ impl Lowering<'_> {
         if access.is_vector {
             return self.access_vector(access, register, address);
         }
-        let (near, far, index) = access.ops();
+        let (near_op, far_op, index) = access.ops();
         if access.loads {
-            let taken = self.taken;
+            let saved_temporaries = self.taken;
             let to = self.target(register);
-            self.emit(near, far, index, to, address);
+            self.emit(near_op, far_op, index, to, address);
             self.put(register, to, access.is_wide, access.facts());
-            self.taken = taken;
+            self.taken = saved_temporaries;
         } else {
             let from = self.source(register, access.bytes == 8);
-            self.emit(near, far, index, from, address);
+            self.emit(near_op, far_op, index, from, address);
             self.free(from);
         }
     }
 
     fn access_vector(&mut self, access: Access, register: u8, address: Address) {
         if access.bytes < 4 {
-            let (near, far, index) = Access { is_vector: false, ..access }.ops();
+            let (near_op, far_op, index) = Access { is_vector: false, ..access }.ops();
             let part = self.temporary();
             if access.loads {
-                self.emit(near, far, index, part, address);
+                self.emit(near_op, far_op, index, part, address);
                 self.assembler.two(La::Movgr2frD, register, part);
                 self.put_vector(register, 8);
             } else {
                 self.assembler.two(La::Movfr2grS, part, register);
-                self.emit(near, far, index, part, address);
+                self.emit(near_op, far_op, index, part, address);
             }
             return self.free(part);
         }
-        let (near, index) = access.vector_ops();
+        let (near_op, index) = access.vector_ops();
         if !access.loads {
             self.widen(register, access.bytes);
         }
-        self.emit(near, None, index, register, address);
+        self.emit(near_op, None, index, register, address);
         if access.loads {
             self.put_vector(register, access.bytes);
         }
     }
 
     /// Emits a single LoongArch access with the encoding that the address requires.
-    fn emit(&mut self, near: La, far: Option<La>, index: La, register: u8, address: Address) {
-        match (address, far) {
+    fn emit(&mut self, near_op: La, far_op: Option<La>, index: La, register: u8, address: Address) {
+        match (address, far_op) {
             (Address::Sum(base, other), _) => self.assembler.three(index, register, base, other),
             (Address::Near(base, offset), _) if (-2048..2048).contains(&offset) => {
-                self.assembler.immediate(near, register, base, offset as i32);
+                self.assembler.immediate(near_op, register, base, offset as i32);
             }
-            (Address::Near(base, offset), Some(far))
+            (Address::Near(base, offset), Some(far_op))
                 if offset % 4 == 0 && (-0x8000..0x8000).contains(&offset) =>
             {
-                self.assembler.immediate(far, register, base, offset as i32);
+                self.assembler.immediate(far_op, register, base, offset as i32);
             }
             (Address::Near(base, offset), _) => {
                 let low = offset << 52 >> 52;
                 let at = self.temporary();
                 self.assembler.constant(at, offset - low);
                 self.assembler.three(La::AddD, at, at, base);
-                self.assembler.immediate(near, register, at, low as i32);
+                self.assembler.immediate(near_op, register, at, low as i32);
                 self.free(at);
             }
         }
@@ -327,7 +330,7 @@ impl Lowering<'_> {
 
     /// The address of an instruction whose only address operand is a base register.
     pub fn base(&mut self, i: Instruction) -> u8 {
-        self.whole_or_stack(i.rn())
+        self.full_or_stack(i.rn())
     }
 
     /// DC ZVA clears 64 bytes.

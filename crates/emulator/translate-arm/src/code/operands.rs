@@ -22,44 +22,46 @@ impl Lowering<'_> {
     }
 
     /// Allocates a temporary register whose value can be cached beyond the current instruction.
-    pub fn lasting(&mut self) -> u8 {
+    pub fn cacheable_temporary(&mut self) -> u8 {
         self.take([0, 1, 2, 3])
     }
 
     fn take(&mut self, order: [usize; 4]) -> u8 {
         let free = || order.into_iter().filter(|n| self.taken >> n & 1 == 0);
         let oldest = || free().min_by_key(|n| self.ages.get(*n).copied().unwrap_or(0));
-        let empty = free().find(|n| self.known.kept.get(*n).copied().flatten().is_none());
+        let empty = free().find(|n| self.known.cached.get(*n).copied().flatten().is_none());
         let Some(n) = empty.or_else(oldest) else {
-            self.short_at.get_or_insert(self.pc);
+            self.out_of_temporaries_at.get_or_insert(self.pc);
             return SCRATCH;
         };
         self.taken |= 1 << n;
-        if let Some(kept) = self.known.kept.get_mut(n) {
-            *kept = None;
+        if let Some(cached) = self.known.cached.get_mut(n) {
+            *cached = None;
         }
         TEMPORARIES[n]
     }
 
     /// Records that `register` caches a value, if it is a temporary register that supports this.
-    pub fn keep(&mut self, what: CachedValue, register: u8) {
+    pub fn cache_value(&mut self, value: CachedValue, register: u8) {
         let n = TEMPORARIES.iter().position(|temporary| *temporary == register);
-        if let Some(n) = n.filter(|n| *n < self.known.kept.len()) {
-            self.known.kept[n] = Some(what);
+        if let Some(n) = n.filter(|n| *n < self.known.cached.len()) {
+            self.known.cached[n] = Some(value);
             self.ages[n] = self.index + 1;
         }
     }
 
     /// Drops cached values that depend on x`number`.
     pub fn forget(&mut self, number: u8) {
-        for kept in self.known.kept.iter_mut().filter(|kept| kept.is_some_and(|kept| kept.is_of(number))) {
-            *kept = None;
+        for cached in
+            self.known.cached.iter_mut().filter(|cached| cached.is_some_and(|cached| cached.is_of(number)))
+        {
+            *cached = None;
         }
     }
 
     /// The temporary register that caches a value, if any.
-    pub fn kept(&mut self, what: CachedValue) -> Option<u8> {
-        let n = self.known.kept.iter().position(|kept| *kept == Some(what))?;
+    pub fn cached(&mut self, value: CachedValue) -> Option<u8> {
+        let n = self.known.cached.iter().position(|cached| *cached == Some(value))?;
         self.ages[n] = self.index + 1;
         self.taken |= 1 << n;
         Some(TEMPORARIES[n])
@@ -79,29 +81,29 @@ impl Lowering<'_> {
         };
         // Preserve the cached value if there are enough temporary registers.
         let is_roomy = (!self.taken & 15).count_ones() >= 2 && !self.reach.frugal.contains(&self.pc);
-        let Some(kept) = self.known.kept.get_mut(n) else { return register };
-        if kept.is_some() && is_roomy {
+        let Some(cached) = self.known.cached.get_mut(n) else { return register };
+        if cached.is_some() && is_roomy {
             return self.temporary();
         }
-        *kept = None;
+        *cached = None;
         register
     }
 
     /// Like [`Self::own`], but does not overwrite `other`.
-    pub fn own_apart(&mut self, register: u8, other: u8) -> u8 {
+    pub fn own_except(&mut self, register: u8, other: u8) -> u8 {
         if register == other { self.temporary() } else { self.own(register) }
     }
 
     /// Releases a temporary register unless it is `other`.
-    pub fn free_apart(&mut self, register: u8, other: u8) {
+    pub fn free_except(&mut self, register: u8, other: u8) {
         if register != other {
             self.free(register);
         }
     }
 
     /// The location of x`number`.
-    pub fn home(&self, number: u8) -> Location {
-        self.known.homes.general[usize::from(number)]
+    pub fn location_of(&self, number: u8) -> Location {
+        self.known.assignment.general[usize::from(number)]
     }
 
     /// What is known about the register that holds x`number`.
@@ -118,50 +120,50 @@ impl Lowering<'_> {
         if number >= NONE {
             return if number == STACK { STACK_POINTER } else { 0 };
         }
-        let home = self.home(number);
-        if let Location::Register(register) = home {
-            self.take_step(number);
+        let location_of = self.location_of(number);
+        if let Location::Register(register) = location_of {
+            self.apply_increment(number);
             return register;
         }
-        if let Some(register) = self.kept(CachedValue::Register(number)) {
+        if let Some(register) = self.cached(CachedValue::Register(number)) {
             return register;
         }
-        let register = self.lasting();
-        match home {
+        let register = self.cacheable_temporary();
+        match location_of {
             Location::Scratch(scratch) => self.assembler.two(La::Movscr2gr, register, scratch),
             Location::Slot(offset) => self.assembler.immediate(La::LdD, register, SLOTS, offset.into()),
             Location::Register(_) => {}
         }
-        self.keep(CachedValue::Register(number), register);
+        self.cache_value(CachedValue::Register(number), register);
         register
     }
 
     /// Adds the deferred increment of x`number`.
-    pub fn take_step(&mut self, number: u8) {
-        self.take_step_to(number, 0);
+    pub fn apply_increment(&mut self, number: u8) {
+        self.apply_increment_except(number, 0);
     }
 
     /// Adds the deferred increment of x`number`, except `left`, which stays deferred.
-    pub fn take_step_to(&mut self, number: u8, left: i16) {
+    pub fn apply_increment_except(&mut self, number: u8, left: i16) {
         let step = std::mem::replace(&mut self.known.steps[usize::from(number)], left);
-        if let Location::Register(register) = self.home(number)
+        if let Location::Register(register) = self.location_of(number)
             && step != left
         {
             self.assembler.immediate(La::AddiD, register, register, (step - left).into());
-            self.note_here();
+            self.record_position();
         }
     }
 
     /// Defers the addition of `value` to x`number`. Returns false if that is not possible.
-    pub fn add_later(&mut self, number: u8, value: i64) -> bool {
-        let is_own = number != NONE && matches!(self.home(number), Location::Register(_));
+    pub fn defer_increment(&mut self, number: u8, value: i64) -> bool {
+        let is_own = number != NONE && matches!(self.location_of(number), Location::Register(_));
         if !is_own || value.abs() > MAX_INCREMENT.into() {
             return false;
         }
-        self.tighten(number);
+        self.clear_upper(number);
         let step = i64::from(self.known.steps[usize::from(number)]) + value;
         if step.abs() > MAX_INCREMENT.into() {
-            self.take_step(number);
+            self.apply_increment(number);
         }
         self.known.steps[usize::from(number)] += value as i16;
         self.known.facts[usize::from(number)] = Facts::NONE;
@@ -175,8 +177,8 @@ impl Lowering<'_> {
         if number == NONE {
             return (STACK_POINTER, 0);
         }
-        self.tighten(number);
-        match self.home(number) {
+        self.clear_upper(number);
+        match self.location_of(number) {
             Location::Register(register) => (register, self.known.steps[usize::from(number)].into()),
             _ => (self.word(number), 0),
         }
@@ -184,12 +186,12 @@ impl Lowering<'_> {
 
     /// Returns the LoongArch register that contains x`number`.
     pub fn whole(&mut self, number: u8) -> u8 {
-        self.tighten(number);
+        self.clear_upper(number);
         self.word(number)
     }
 
     /// Returns the LoongArch register that contains x`number`, or the stack pointer for 31.
-    pub fn whole_or_stack(&mut self, number: u8) -> u8 {
+    pub fn full_or_stack(&mut self, number: u8) -> u8 {
         if number == NONE { STACK_POINTER } else { self.whole(number) }
     }
 
@@ -199,17 +201,17 @@ impl Lowering<'_> {
     }
 
     /// Clears the upper half of x`number` if that has been deferred.
-    pub fn tighten(&mut self, number: u8) {
+    pub fn clear_upper(&mut self, number: u8) {
         if number >= NONE || !self.known.is_loose(number) {
             return;
         }
-        if let Location::Register(register) = self.home(number) {
-            self.tighten_at(number, register);
+        if let Location::Register(register) = self.location_of(number) {
+            self.clear_upper_in(number, register);
         }
     }
 
     /// Clears the upper half of x`number`, which is in `register`, if that has been deferred.
-    pub fn tighten_at(&mut self, number: u8, register: u8) {
+    pub fn clear_upper_in(&mut self, number: u8, register: u8) {
         if self.known.is_loose(number) {
             self.assembler.field(La::BstrpickD, register, register, 31, 0);
             self.known.loose &= !(1 << number);
@@ -220,7 +222,7 @@ impl Lowering<'_> {
     /// Returns a register that contains the low half of x`number`, sign-extended.
     pub fn signed_word(&mut self, number: u8) -> u8 {
         if !self.facts(number).sign
-            && let Some(register) = self.kept(CachedValue::Signed(number))
+            && let Some(register) = self.cached(CachedValue::Signed(number))
         {
             return register;
         }
@@ -228,9 +230,10 @@ impl Lowering<'_> {
         if self.facts(number).sign {
             return register;
         }
-        let to = if TEMPORARIES.contains(&register) { self.own(register) } else { self.lasting() };
+        let to =
+            if TEMPORARIES.contains(&register) { self.own(register) } else { self.cacheable_temporary() };
         self.assembler.immediate(La::SlliW, to, register, 0);
-        self.keep(CachedValue::Signed(number), to);
+        self.cache_value(CachedValue::Signed(number), to);
         to
     }
 
@@ -250,17 +253,17 @@ impl Lowering<'_> {
         if number == NONE {
             return self.temporary();
         }
-        match self.home(number) {
+        match self.location_of(number) {
             Location::Register(register) => register,
-            _ => self.lasting(),
+            _ => self.cacheable_temporary(),
         }
     }
 
     /// Like [`Self::target`], but returns none of `sources`.
-    pub fn target_apart(&mut self, number: u8, sources: &[u8]) -> u8 {
-        match (number != NONE).then(|| self.home(number)) {
+    pub fn target_except(&mut self, number: u8, sources: &[u8]) -> u8 {
+        match (number != NONE).then(|| self.location_of(number)) {
             Some(Location::Register(register)) if !sources.contains(&register) => register,
-            Some(Location::Scratch(_) | Location::Slot(_)) => self.lasting(),
+            Some(Location::Scratch(_) | Location::Slot(_)) => self.cacheable_temporary(),
             _ => self.temporary(),
         }
     }
@@ -274,7 +277,7 @@ impl Lowering<'_> {
         self.constants[usize::from(number)] = None;
         self.known.steps[usize::from(number)] = 0;
         let is_exact = is_wide || facts.width <= 32;
-        match self.home(number) {
+        match self.location_of(number) {
             Location::Register(own) => {
                 self.forget(number);
                 self.assembler.copy(own, register);
@@ -297,7 +300,7 @@ impl Lowering<'_> {
                 }
                 self.known.facts[usize::from(number)] = facts;
                 self.forget(number);
-                self.keep(CachedValue::Register(number), register);
+                self.cache_value(CachedValue::Register(number), register);
             }
         }
     }
@@ -324,29 +327,29 @@ impl Lowering<'_> {
         if value == 0 {
             return 0;
         }
-        if let Some(register) = self.kept(CachedValue::Constant(value)) {
+        if let Some(register) = self.cached(CachedValue::Constant(value)) {
             return register;
         }
-        let register = self.lasting();
+        let register = self.cacheable_temporary();
         self.assembler.constant(register, value);
-        self.keep(CachedValue::Constant(value), register);
+        self.cache_value(CachedValue::Constant(value), register);
         register
     }
 
     /// Adds a constant of any size. `d` can be `j`.
     pub fn add_constant(&mut self, d: u8, j: u8, value: i64, is_wide: bool) {
-        let (near, wide) = if is_wide { (La::AddiD, La::AddD) } else { (La::AddiW, La::AddW) };
+        let (immediate_op, register_op) = if is_wide { (La::AddiD, La::AddD) } else { (La::AddiW, La::AddW) };
         if (-2048..2048).contains(&value) {
-            self.assembler.immediate(near, d, j, value as i32);
+            self.assembler.immediate(immediate_op, d, j, value as i32);
         } else if (-4096..=4094).contains(&value) {
             let first = value as i32 / 2;
-            self.assembler.immediate(near, d, j, first);
-            self.assembler.immediate(near, d, d, value as i32 - first);
+            self.assembler.immediate(immediate_op, d, j, first);
+            self.assembler.immediate(immediate_op, d, d, value as i32 - first);
         } else if is_wide && value & 0xffff == 0 && i64::from((value >> 16) as i16) == value >> 16 {
             self.assembler.immediate(La::Addu16iD, d, j, (value >> 16) as i32);
         } else {
             let register = self.constant(value);
-            self.assembler.three(wide, d, j, register);
+            self.assembler.three(register_op, d, j, register);
             self.free(register);
         }
     }

@@ -32,7 +32,7 @@ pub(super) struct Reach {
     /// the other leaders.
     pub entry_points: FxHashSet<u64>,
     /// Pages of all code that was read, including code outside of the unit that was examined for flag reads.
-    pub looked_at: FxHashSet<u64>,
+    pub inspected_pages: FxHashSet<u64>,
     /// A leader that the engine enters although it is not an entry point. This way, a loop that starts there is still
     /// recognized as a loop.
     pub engine_entry: Option<u64>,
@@ -78,12 +78,12 @@ impl Reach {
         known: &dyn Fn(u64) -> bool,
         (limit, options): (usize, Options),
     ) -> Self {
-        let mut found = Self {
+        let mut reach = Self {
             options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
             entry_points: FxHashSet::default(),
-            looked_at: FxHashSet::default(),
+            inspected_pages: FxHashSet::default(),
             engine_entry: None,
             live: FxHashMap::default(),
             returned: 0,
@@ -95,42 +95,42 @@ impl Reach {
             limit,
         };
         let mut visited = FxHashSet::default();
-        let mut ahead = VecDeque::from([start]);
-        while let Some(leader) = ahead.pop_front() {
+        let mut work_list = VecDeque::from([start]);
+        while let Some(leader) = work_list.pop_front() {
             let is_new = leader == start || !known(leader);
-            if !is_new || found.leaders.contains(&leader) || visited.len() >= limit {
+            if !is_new || reach.leaders.contains(&leader) || visited.len() >= limit {
                 continue;
             }
-            found.follow(leader, &mut visited, &mut ahead, fetch, known);
-            if found.instructions.contains_key(&leader) {
-                found.leaders.insert(leader);
+            reach.follow(leader, &mut visited, &mut work_list, fetch, known);
+            if reach.instructions.contains_key(&leader) {
+                reach.leaders.insert(leader);
             }
         }
-        found.used = found
+        reach.used = reach
             .instructions
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
-        found.find_entry_points(start, extra_entry);
+        reach.find_entry_points(start, extra_entry);
         if options.has(Optimization::Loops) {
-            found.split_loops();
+            reach.split_loops();
         }
-        found.look_ahead(fetch);
-        found.find_live();
+        reach.look_ahead(fetch);
+        reach.find_live();
         if options.has(Optimization::Loops) {
-            let loops = Loops::of(&found);
-            found.copy_loops(&loops);
-            found.loops = loops;
+            let loops = Loops::of(&reach);
+            reach.copy_loops(&loops);
+            reach.loops = loops;
         }
-        found.blocks = found.leaders.iter().map(|leader| (*leader, Rc::new(found.block(*leader)))).collect();
-        found
+        reach.blocks = reach.leaders.iter().map(|leader| (*leader, Rc::new(reach.block(*leader)))).collect();
+        reach
     }
 
     fn follow(
         &mut self,
         leader: u64,
         visited: &mut FxHashSet<u64>,
-        ahead: &mut VecDeque<u64>,
+        work_list: &mut VecDeque<u64>,
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
     ) {
@@ -145,13 +145,13 @@ impl Reach {
                 return;
             }
             if i.is_conditional_branch() {
-                ahead.extend(i.target(pc));
+                work_list.extend(i.target(pc));
             } else if i.ends_block() {
                 let next = successors(i, pc);
                 if i.is_call() {
                     self.entry_points.extend(next.iter().copied());
                 }
-                ahead.extend(next);
+                work_list.extend(next);
                 return;
             }
             pc = pc.wrapping_add(4);
@@ -263,11 +263,11 @@ impl Reach {
     /// Liveness at an address. Everything is live if nothing is known.
     pub fn live_at(&self, pc: u64) -> Live {
         let live = self.live.get(&source(pc)).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS });
-        if self.sees_across() { live } else { Live { flags: ALL, ..live } }
+        if self.analyses_across_blocks() { live } else { Live { flags: ALL, ..live } }
     }
 
     /// Whether the liveness of flags across blocks is known.
-    fn sees_across(&self) -> bool {
+    fn analyses_across_blocks(&self) -> bool {
         self.options.has(Optimization::Flags) && self.options.has(Optimization::FlagsAcross)
     }
 
@@ -285,7 +285,7 @@ impl Reach {
             return Live { flags: ALL, ..Live::REGISTERS };
         };
         let flags = |flags| Live { flags, ..Live::REGISTERS };
-        if !self.sees_across() && last.op != Op::B {
+        if !self.analyses_across_blocks() && last.op != Op::B {
             return flags(ALL);
         }
         match last.op {
@@ -329,7 +329,7 @@ impl Reach {
             let flags = flags_read((&mut pages, self.options.is_cold), pc, fetch, &mut left);
             self.live.insert(pc, Live { flags, ..Live::REGISTERS });
         }
-        self.looked_at = pages;
+        self.inspected_pages = pages;
     }
 
     /// The flags that code after a call reads before its next jump. By the calling convention, flags are dead there.

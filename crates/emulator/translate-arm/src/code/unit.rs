@@ -36,12 +36,12 @@ pub fn translate(
     loop {
         match lower(&reach) {
             Ok(unit) => return unit,
-            Err(Failure::Short(pc)) => {
+            Err(Failure::OutOfTemporaries(pc)) => {
                 if !reach.frugal.insert(pc) {
                     reach.refused.insert(pc);
                 }
             }
-            Err(Failure::Long) => {
+            Err(Failure::TooLong) => {
                 limit /= 4;
                 let (refused, frugal) = (reach.refused, reach.frugal);
                 reach = Reach::of(start, extra_entry, fetch, known, (limit, *options));
@@ -54,9 +54,9 @@ pub fn translate(
 /// Why lowering failed.
 enum Failure {
     /// The instruction at this address ran out of temporary registers.
-    Short(u64),
+    OutOfTemporaries(u64),
     /// The unit is too long for its branches.
-    Long,
+    TooLong,
 }
 
 /// Lowers the code of a unit.
@@ -67,11 +67,11 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
     lowering.all();
-    if let Some(pc) = lowering.short_at {
-        return Err(Failure::Short(pc));
+    if let Some(pc) = lowering.out_of_temporaries_at {
+        return Err(Failure::OutOfTemporaries(pc));
     }
     if lowering.assembler.words.len() > MAX_WORDS {
-        return Err(Failure::Long);
+        return Err(Failure::TooLong);
     }
     let mut unit = std::mem::take(&mut lowering.unit);
     let mut entries = std::mem::take(&mut lowering.entry_points);
@@ -82,12 +82,12 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
     }
     unit.entries.sort_unstable();
     unit.sources = reach.ranges();
-    unit.looked_at = reach.looked_at.iter().map(|page| page * PAGE).collect();
+    unit.inspected_pages = reach.inspected_pages.iter().map(|page| page * PAGE).collect();
     let calls =
         reach.instructions.iter().filter_map(|(pc, i)| Some((source(*pc), i.filter(|i| i.is_call())?)));
     for (pc, call) in calls {
         unit.called.extend(call.target(pc));
-        unit.behind_calls.push(pc.wrapping_add(4));
+        unit.return_addresses.push(pc.wrapping_add(4));
     }
     unit.words = lowering.assembler.finish(&entries);
     Ok(unit)
@@ -110,7 +110,7 @@ fn plan(reach: &Reach) -> Plan {
         lowering.all();
         let mut outs = lowering.outs;
         outs.retain(|to, _| reach.leaders.contains(to) && !reach.entry_points.contains(to));
-        let of = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
+        let next_state = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
             let live = reach.live_at(*to);
             let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
             let known = match as_before {
@@ -120,7 +120,7 @@ fn plan(reach: &Reach) -> Plan {
             };
             (*to, known)
         };
-        let next: Plan = outs.iter().map(of).collect();
+        let next: Plan = outs.iter().map(next_state).collect();
         (memory, outs_before) = (lowering.remembered, outs);
         if next == plan {
             return plan;

@@ -50,12 +50,12 @@ pub(super) struct Uses {
 impl Uses {
     /// Liveness before the instruction, given the liveness `after` it.
     pub fn before(&self, after: Live) -> Live {
-        let kept = Live {
+        let live_through = Live {
             flags: if self.sets_flags { 0 } else { after.flags },
             wide: after.wide & !self.written,
             upper: after.upper.map(|set| set & !self.vectors_written),
         };
-        kept.or(self.reads)
+        live_through.or(self.reads)
     }
 
     fn general(&mut self, number: u8, is_wide: bool, role: Role) {

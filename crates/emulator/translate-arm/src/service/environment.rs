@@ -151,24 +151,26 @@ impl Environment {
 
     /// The rounded result of an operation, flushed if the environment says so. Unlike LoongArch, Arm detects tininess
     /// before rounding.
-    pub fn result<F: Format>(&mut self, of: impl Fn(RoundingMode) -> (u64, ExceptionFlags)) -> u64 {
-        self.rounded::<F>(self.flushes::<F>(), of)
+    pub fn result<F: Format>(&mut self, operation: impl Fn(RoundingMode) -> (u64, ExceptionFlags)) -> u64 {
+        self.rounded::<F>(self.flushes::<F>(), operation)
     }
 
     /// Like [`Self::result`], with an explicit choice whether to flush.
     pub fn rounded<F: Format>(
         &mut self,
         flushes: bool,
-        of: impl Fn(RoundingMode) -> (u64, ExceptionFlags),
+        operation: impl Fn(RoundingMode) -> (u64, ExceptionFlags),
     ) -> u64 {
-        let (value, flags) = of(self.mode);
+        let (value, flags) = operation(self.mode);
         let is_inexact = flags.intersects(ExceptionFlags::INEXACT);
         let magnitude = |value: u64| value & (F::SIGN - 1);
-        let least = 1 << F::FRACTION_BITS;
+        let smallest_normal = 1 << F::FRACTION_BITS;
         let is_tiny = match magnitude(value) {
             0 => is_inexact,
-            found if found < least => true,
-            found if found == least && is_inexact => magnitude(of(RoundingMode::TowardZero).0) < least,
+            found if found < smallest_normal => true,
+            found if found == smallest_normal && is_inexact => {
+                magnitude(operation(RoundingMode::TowardZero).0) < smallest_normal
+            }
             _ => false,
         };
         if is_tiny && flushes {

@@ -46,8 +46,8 @@ fn get_half(frame: &[u8], at: usize) -> u32 {
 }
 
 /// Builds the AArch64 frame for a thread that is at the first instruction of a handler, with the LoongArch frame at its
-/// stack pointer. `back` is the return trampoline for handlers. Returns false if the stack is not writable.
-pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
+/// stack pointer. `return_address` is the return trampoline for handlers. Returns false if the stack is not writable.
+pub fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let address = process.address().wrapping_sub(BYTES as u64) & !15;
     let signal = state.r(4);
@@ -87,7 +87,7 @@ pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
         write(state, number, value, memory);
     }
     write(state, 29, address + RECORD as u64, memory);
-    write(state, 30, back, memory);
+    write(state, 30, return_address, memory);
     state.set_r(SCRATCH, 0);
     state.set_r(STACK_POINTER, address);
     true

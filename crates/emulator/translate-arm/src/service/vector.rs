@@ -64,11 +64,11 @@ pub(crate) fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) 
 }
 
 /// Computes each element of Rd from those of Rn, Rm and Rd and the element width in bits.
-fn each(i: Instruction, state: &mut State, size: usize, of: impl Fn(u64, u64, u64, u32) -> u64) {
+fn each(i: Instruction, state: &mut State, size: usize, operation: impl Fn(u64, u64, u64, u32) -> u64) {
     let (n, m, mut d) = (bytes(state, i.rn()), bytes(state, i.rm()), bytes(state, i.rd()));
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
     for index in 0..lanes {
-        let value = of(lane(&n, size, index), lane(&m, size, index), lane(&d, size, index), 8 << size);
+        let value = operation(lane(&n, size, index), lane(&m, size, index), lane(&d, size, index), 8 << size);
         put_lane(&mut d, size, index, value);
     }
     put(state, i.rd(), d, i.is_whole());
@@ -78,10 +78,10 @@ fn each(i: Instruction, state: &mut State, size: usize, of: impl Fn(u64, u64, u6
 fn look_up(i: Instruction, state: &mut State) {
     let vectors = i.bits(13, 2) as u8 + 1;
     let table: Vec<u8> = (0..vectors).flat_map(|index| bytes(state, (i.rn() + index) & 31)).collect();
-    let (indices, before) = (bytes(state, i.rm()), bytes(state, i.rd()));
+    let (indices, old_bytes) = (bytes(state, i.rm()), bytes(state, i.rd()));
     let keeps = i.bits(12, 1) != 0;
     let result = std::array::from_fn(|byte| {
-        let other = if keeps { before[byte] } else { 0 };
+        let other = if keeps { old_bytes[byte] } else { 0 };
         table.get(usize::from(indices[byte])).copied().unwrap_or(other)
     });
     put(state, i.rd(), result, i.is_whole());
@@ -94,7 +94,7 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Ser
     let address = if i.rn() == NONE { state.r(STACK_POINTER) } else { read(state, i.rn(), memory) };
     let total = (usize::from(vectors) * lanes) << size;
     let mut all = vec![0; total];
-    let place = |index: usize, vector: usize| (index * usize::from(vectors) + vector) << size;
+    let offset = |index: usize, vector: usize| (index * usize::from(vectors) + vector) << size;
     let number = |vector: usize| (i.rd() + vector as u8) & 31;
     let fault =
         |access| ServiceResult::Trap(Trap::Memory(Fault { address, access, cause: FaultCause::Unmapped }));
@@ -105,7 +105,7 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Ser
         for vector in 0..usize::from(vectors) {
             let mut value = [0; 16];
             for index in 0..lanes {
-                let at = place(index, vector);
+                let at = offset(index, vector);
                 value[index << size..(index + 1) << size].copy_from_slice(&all[at..at + (1 << size)]);
             }
             put(state, number(vector), value, i.is_whole());
@@ -114,7 +114,7 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Ser
         for vector in 0..usize::from(vectors) {
             let value = bytes(state, number(vector));
             for index in 0..lanes {
-                let at = place(index, vector);
+                let at = offset(index, vector);
                 all[at..at + (1 << size)].copy_from_slice(&value[index << size..(index + 1) << size]);
             }
         }

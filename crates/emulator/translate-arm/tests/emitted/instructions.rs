@@ -37,14 +37,14 @@ pub fn snapshots() -> BTreeMap<&'static str, String> {
             panic!("a row needs three columns: {row}")
         };
         // Fields that do not change the code, as in hints and barriers, give duplicates.
-        let mut seen = BTreeSet::new();
+        let mut words_seen = BTreeSet::new();
         for instruction in encodings(pattern, operands).into_iter().filter_map(decode) {
-            let shown = with_and_without_flags::<Aarch64>(&bytes(&[instruction.word, JUMP]), &kill_flags);
-            if seen.insert(shown.clone()) {
-                snapshots.entry(group(instruction)).or_insert_with(|| HEAD.into()).push_str(&shown);
+            let text = with_and_without_flags::<Aarch64>(&bytes(&[instruction.word, JUMP]), &kill_flags);
+            if words_seen.insert(text.clone()) {
+                snapshots.entry(group(instruction)).or_insert_with(|| HEAD.into()).push_str(&text);
             }
         }
-        assert!(!seen.is_empty(), "no encoding of {name} decodes");
+        assert!(!words_seen.is_empty(), "no encoding of {name} decodes");
     }
     snapshots
 }

@@ -45,8 +45,7 @@ const SEQUENCES: &[(&str, &[u32])] = &[
     (
         "Ways to write an address",
         // ldr x1, [x0, x2, lsl #3]; ldrb w3, [x0, w4, sxtw]; ldur w8, [x0, #-3]; str x8, [x0, #8]!; ldp x10, x11, [x0,
-        // #16]; ldr x12, [x0,
-        // #32760]; ret
+        // #16]; ldr x12, [x0, #32760]; ret
         &[0xf862_7801, 0x3864_c803, 0xb85f_d008, 0xf800_8c08, 0xa941_2c0a, 0xf97f_fc0c, 0xd65f_03c0],
     ),
     (

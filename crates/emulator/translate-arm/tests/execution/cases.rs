@@ -78,8 +78,8 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
     } else {
         let is_of_vectors = word >> 25 & 15 == 15;
         for at in [0, 5, 10, 16] {
-            let taken = word >> at & 31 == POINTER;
-            if taken && mask >> at & 31 == 0 && !is_of_vectors {
+            let names_pointer = word >> at & 31 == POINTER;
+            if names_pointer && mask >> at & 31 == 0 && !is_of_vectors {
                 field(&mut word, at, random.below(30) as u32);
             }
         }
@@ -87,16 +87,16 @@ pub fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<(Inst
             return None;
         }
     }
-    let found = decode(word)?;
+    let instruction = decode(word)?;
     // Literals are read from the test program itself.
     if word >> 27 & 7 == 3 && word >> 24 & 3 == 0 {
         let word = word & !(0x7ffff << 5) | (random.below(60) as u32) << 5;
         return Some((decode(word)?, None));
     }
-    if found.op == Op::Adr || found.op == Op::Adrp {
-        return (word & 31 != POINTER).then_some((found, None));
+    if instruction.op == Op::Adr || instruction.op == Op::Adrp {
+        return (word & 31 != POINTER).then_some((instruction, None));
     }
-    Some((found, index))
+    Some((instruction, index))
 }
 
 /// Whether an access is architecturally predictable: it does not load its base, and the two registers of a pair differ.

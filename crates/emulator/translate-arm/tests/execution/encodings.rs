@@ -10,7 +10,7 @@ use longma_translate_arm::instruction::decode;
 use longma_translate_arm::refused::refused;
 
 use super::cases::Random;
-use super::machine::{can_compare, is_old, qemu};
+use super::machine::{can_compare, is_old_qemu, qemu};
 
 /// The number of combinations of bits 31 to 10.
 const COMBINATIONS: u32 = 1 << 22;
@@ -67,12 +67,12 @@ fn the_decoder_accepts_what_a_cortex_a76_executes() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/execution/sweep.c");
     let mut compiler = Command::new("aarch64-linux-gnu-gcc");
     let compiled = compiler.args(["-O1", "-static", "-o"]).arg(&program).arg(source).output();
-    if !compiled.is_ok_and(|done| done.status.success()) {
+    if !compiled.is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: there is no compiler that links programs for AArch64 statically");
         return;
     }
     let mut words = words();
-    let has_all = !is_old();
+    let has_all = !is_old_qemu();
     words.retain(|word| !is_unpredictable(*word) && (has_all || decode(*word).is_some()));
     let executed = executed(&program, &words);
     assert_eq!(executed.len(), words.len(), "QEMU ended early");

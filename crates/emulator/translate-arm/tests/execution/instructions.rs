@@ -3,17 +3,17 @@
 use longma_translate_arm::instruction::{decode, patterns};
 
 use super::cases::{Random, instruction, limit_index, state};
-use super::machine::{CONTROL, Case, STATUS, can_compare, differences_and_status, is_old};
+use super::machine::{CONTROL, Case, STATUS, can_compare, differences_and_status, is_old_qemu};
 
-/// Returns `of_each` cases for each row that can be compared, and the number of such rows.
-fn cases(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) -> (Vec<Case>, usize) {
+/// Returns `cases_per_row` cases for each row that can be compared, and the number of such rows.
+fn cases(cases_per_row: usize, seed: u64, control: fn(&mut Random) -> u64) -> (Vec<Case>, usize) {
     let mut random = Random(seed);
     let (mut cases, mut rows) = (Vec::new(), 0);
     for (matched, mask) in patterns() {
         let mut has_some = false;
-        for _ in 0..of_each {
-            let found = (0..60).find_map(|_| instruction(matched, mask, &mut random));
-            let Some((i, index)) = found else { continue };
+        for _ in 0..cases_per_row {
+            let generated = (0..60).find_map(|_| instruction(matched, mask, &mut random));
+            let Some((i, index)) = generated else { continue };
             let mut state = state(&mut random);
             if let Some(register) = index {
                 limit_index(&mut state, register, i.word, &mut random);
@@ -28,7 +28,7 @@ fn cases(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) -> (Vec<Cas
 }
 
 fn text(case: &Case) -> String {
-    let i = decode(case.words[0]).expect("it was one");
+    let i = decode(case.words[0]).expect("generated words can be decoded");
     let registers = [i.word >> 5 & 31, i.word >> 16 & 31, i.word & 31];
     let values = registers.map(|register| {
         let vector = 32 + 2 * register as usize;
@@ -38,7 +38,8 @@ fn text(case: &Case) -> String {
     format!("{:#010x} {} ({}, nzcv {flags:x}, fpcr {control:x})", i.word, i.text(0), values.join("; "))
 }
 
-fn of_each() -> usize {
+/// The number of cases for each row.
+fn cases_per_row() -> usize {
     std::env::var("LONGMA_ARM_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(6)
 }
 
@@ -54,23 +55,23 @@ fn is_known(difference: &str) -> bool {
         .split(", not 0x")
         .map(|value| u32::from_str_radix(value, 16).expect("it is a number"))
         .collect();
-    let (found, expected) = (values[0], values[1]);
+    let (actual, expected) = (values[0], values[1]);
     // Only FRINTX records inexact results.
     let is_rounding = difference.contains(" frint") && !difference.contains(" frintx");
     let permitted = if is_rounding { 0xf } else { 0x1f };
-    found & expected == expected && (found ^ expected) & !permitted == 0
+    actual & expected == expected && (actual ^ expected) & !permitted == 0
 }
 
-fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {
+fn check(cases_per_row: usize, seed: u64, control: fn(&mut Random) -> u64) {
     if !can_compare() {
         return;
     }
-    let (cases, rows) = cases(of_each, seed, control);
+    let (cases, rows) = cases(cases_per_row, seed, control);
     println!("{rows} rows, {} cases", cases.len());
     assert!(rows > 680, "{rows}");
     let mut wrong = differences_and_status(&cases, &text);
     wrong.retain(|difference| !is_known(difference));
-    if is_old() {
+    if is_old_qemu() {
         wrong.retain(|difference| !difference.contains(" fcvtzs h"));
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong[..wrong.len().min(60)].join("\n"));
@@ -78,18 +79,18 @@ fn check(of_each: usize, seed: u64, control: fn(&mut Random) -> u64) {
 
 #[test]
 fn every_instruction_matches_qemu_on_random_states() {
-    check(of_each(), seed(), |_| 0);
+    check(cases_per_row(), seed(), |_| 0);
 }
 
 #[test]
 fn every_instruction_matches_qemu_in_any_rounding_mode() {
-    check(of_each().div_ceil(2), seed() + 1, |random| random.below(4) << 22);
+    check(cases_per_row().div_ceil(2), seed() + 1, |random| random.below(4) << 22);
 }
 
 #[test]
 fn every_instruction_matches_qemu_with_flushing_and_default_nans() {
     // FZ, DN, FZ16 and the rounding mode.
-    check(of_each().div_ceil(2), seed() + 2, |random| random.next() & 0x03c8_0000);
+    check(cases_per_row().div_ceil(2), seed() + 2, |random| random.next() & 0x03c8_0000);
 }
 
 #[test]

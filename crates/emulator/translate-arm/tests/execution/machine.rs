@@ -60,7 +60,7 @@ fn vector(loads: bool, register: u32, word: u32) -> u32 {
 /// The program's words, and the addresses of the cases' own instructions. Each case loads its registers, executes its
 /// instructions and stores the result.
 fn program(cases: &[Case]) -> (Vec<u32>, Vec<u64>) {
-    let (mut words, mut own) = (Vec::new(), Vec::new());
+    let (mut words, mut case_addresses) = (Vec::new(), Vec::new());
     for (index, case) in cases.iter().enumerate() {
         let offset = (index * CASE_BYTES) as u64;
         wide(&mut words, POINTER, STATE_AT + offset);
@@ -71,7 +71,7 @@ fn program(cases: &[Case]) -> (Vec<u32>, Vec<u64>) {
         words.extend([general(true, 0, STATUS as u32), 0xd51b_4420]);
         words.extend((0..32).map(|number| vector(true, number, 32 + 2 * number)));
         words.extend((0..30).map(|number| general(true, number, number)));
-        own.extend((words.len()..=words.len() + case.words.len()).map(|at| BASE + 4 * at as u64));
+        case_addresses.extend((words.len()..=words.len() + case.words.len()).map(|at| BASE + 4 * at as u64));
         words.extend(&case.words);
         wide(&mut words, POINTER, RESULTS_AT + offset);
         words.extend((0..30).map(|number| general(false, number, number)));
@@ -92,19 +92,19 @@ fn program(cases: &[Case]) -> (Vec<u32>, Vec<u64>) {
     wide(&mut words, 0, 0);
     wide(&mut words, 8, 94);
     words.push(0xd400_0001);
-    (words, own)
+    (words, case_addresses)
 }
 
 /// The initial memory from [`BASE`] on, and the addresses of the cases' own instructions.
 fn image(cases: &[Case]) -> (Vec<u8>, Vec<u64>) {
-    let (words, own) = program(cases);
+    let (words, case_addresses) = program(cases);
     let mut image: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
     assert!(image.len() as u64 + BASE < DATA_AT && cases.len() <= MAX_CASES);
     image.resize((DATA_AT - BASE) as usize, 0);
     image.extend((0..DATA_BYTES).map(|byte| ((byte * 37) >> 3) as u8 ^ byte as u8));
     image.resize((STATE_AT - BASE) as usize, 0);
     image.extend(cases.iter().flat_map(|case| case.state).flat_map(u64::to_le_bytes));
-    (image, own)
+    (image, case_addresses)
 }
 
 fn elf(image: &[u8]) -> Vec<u8> {
@@ -132,7 +132,7 @@ pub fn qemu() -> String {
 
 /// Whether QEMU is older than version 8. It aborts on some words that are not allocated, and sign-extends the results
 /// of conversions from half precision to fixed-point numbers.
-pub fn is_old() -> bool {
+pub fn is_old_qemu() -> bool {
     let stdout = Command::new(qemu()).arg("--version").output().expect("it is installed").stdout;
     let stdout = String::from_utf8_lossy(&stdout);
     let version = stdout.split("version ").nth(1).and_then(|rest| rest.split('.').next());
@@ -141,11 +141,11 @@ pub fn is_old() -> bool {
 
 /// Whether `qemu-aarch64` is installed; prints a message if not.
 pub fn can_compare() -> bool {
-    let found = Command::new(qemu()).arg("--version").output().is_ok_and(|done| done.status.success());
-    if !found {
+    let is_installed = Command::new(qemu()).arg("--version").output().is_ok_and(|done| done.status.success());
+    if !is_installed {
         eprintln!("skipped: qemu-aarch64 is not installed (Debian: qemu-user)");
     }
-    found
+    is_installed
 }
 
 /// The program's output under QEMU.
@@ -154,15 +154,20 @@ fn reference(image: &[u8]) -> Vec<u8> {
     let path = folder.path().join("program");
     std::fs::write(&path, elf(image)).expect("the folder is ours");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("the file is ours");
-    let done = Command::new(qemu()).args(["-cpu", "neoverse-n1"]).arg(&path).output();
-    let done = done.expect("qemu-aarch64 is installed (Debian: qemu-user)");
-    assert!(done.status.success(), "{:?}", String::from_utf8_lossy(&done.stderr));
-    done.stdout
+    let output = Command::new(qemu()).args(["-cpu", "neoverse-n1"]).arg(&path).output();
+    let output = output.expect("qemu-aarch64 is installed (Debian: qemu-user)");
+    assert!(output.status.success(), "{:?}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
 }
 
-/// The program's output when translated and interpreted. At every `often`th interruptible position in `own`, all
-/// pending registers are written and execution reenters at that source address.
-fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Optimizations) -> Vec<u8> {
+/// The program's output when translated and interpreted. At every `interval`-th interruptible position in
+/// `case_addresses`, all pending registers are written and execution reenters at that source address.
+fn translated(
+    image: &[u8],
+    case_addresses: &[u64],
+    interval: Option<u64>,
+    optimizations: Optimizations,
+) -> Vec<u8> {
     let mut low = vec![0; LIMIT as usize];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
     let memory = TestMemory::new([
@@ -181,14 +186,14 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Opti
         Location::Register(register) => state.r(register),
         _ => unreachable!("arguments are in registers"),
     };
-    let (mut written, mut places) = (Vec::new(), 0u64);
+    let (mut written, mut resume_points) = (Vec::new(), 0u64);
     loop {
-        if let Some(often) = often
+        if let Some(interval) = interval
             && let Some(position) = engine.position(state.pc).filter(|position| position.is_boundary)
-            && own.binary_search(&position.pc).is_ok()
+            && case_addresses.binary_search(&position.pc).is_ok()
         {
-            places += 1;
-            if places.is_multiple_of(often) {
+            resume_points += 1;
+            if resume_points.is_multiple_of(interval) {
                 if let Some(pending) = position.pending {
                     Aarch64::settle(pending, &mut state, &memory);
                 }
@@ -236,8 +241,8 @@ fn translated(image: &[u8], own: &[u64], often: Option<u64>, optimizations: Opti
 }
 
 /// The differences between QEMU's results and the translation's. `text` describes a case.
-pub fn differences(cases: &[Case], often: Option<u64>, text: &dyn Fn(&Case) -> String) -> Vec<String> {
-    differences_with(Optimizations::default(), cases, often, text)
+pub fn differences(cases: &[Case], interval: Option<u64>, text: &dyn Fn(&Case) -> String) -> Vec<String> {
+    differences_with(Optimizations::default(), cases, interval, text)
 }
 
 /// The differences of single instructions, including FPSR.
@@ -249,27 +254,28 @@ pub fn differences_and_status(cases: &[Case], text: &dyn Fn(&Case) -> String) ->
 pub fn differences_with(
     optimizations: Optimizations,
     cases: &[Case],
-    often: Option<u64>,
+    interval: Option<u64>,
     text: &dyn Fn(&Case) -> String,
 ) -> Vec<String> {
-    compare(optimizations, (cases, often), false, text)
+    compare(optimizations, (cases, interval), false, text)
 }
 
 fn compare(
     optimizations: Optimizations,
-    (cases, often): (&[Case], Option<u64>),
+    (cases, interval): (&[Case], Option<u64>),
     compares_status: bool,
     text: &dyn Fn(&Case) -> String,
 ) -> Vec<String> {
     let mut wrong = Vec::new();
     for cases in cases.chunks(MAX_CASES) {
-        let (image, own) = image(cases);
-        let (expected, found) = (reference(&image), translated(&image, &own, often, optimizations));
-        assert_eq!(expected.len(), found.len());
+        let (image, case_addresses) = image(cases);
+        let (expected, actual) =
+            (reference(&image), translated(&image, &case_addresses, interval, optimizations));
+        assert_eq!(expected.len(), actual.len());
         let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
-        for (at, (expected, found)) in expected.chunks(8).zip(found.chunks(8)).enumerate() {
+        for (at, (expected, actual)) in expected.chunks(8).zip(actual.chunks(8)).enumerate() {
             // Sequences ignore FPSR, because lane operations may raise more flags in translated code.
-            if expected == found || at % WORDS == STATUS && !compares_status && at / WORDS < cases.len() {
+            if expected == actual || at % WORDS == STATUS && !compares_status && at / WORDS < cases.len() {
                 continue;
             }
             let name = match at % WORDS {
@@ -280,10 +286,10 @@ fn compare(
                 number @ ..30 => format!("x{number}"),
                 number => format!("v{}.d[{}]", (number - 32) / 2, number % 2),
             };
-            let (expected, found) = (word(expected), word(found));
+            let (expected, actual) = (word(expected), word(actual));
             wrong.push(match cases.get(at / WORDS) {
-                Some(case) => format!("{}: {name} is {found:#x}, not {expected:#x}", text(case)),
-                None => format!("memory, word {}: {found:#x}, not {expected:#x}", at - cases.len() * WORDS),
+                Some(case) => format!("{}: {name} is {actual:#x}, not {expected:#x}", text(case)),
+                None => format!("memory, word {}: {actual:#x}, not {expected:#x}", at - cases.len() * WORDS),
             });
         }
     }

@@ -22,21 +22,21 @@ fn sequence(patterns: &[(u32, u32)], random: &mut Random) -> Vec<u32> {
         match random.below(8) {
             0 if left > 1 && has_branches => {
                 // b.cond
-                let over = 1 + random.below(left - 1) as u32;
-                words.push(0x5400_0000 | (over + 1) << 5 | random.below(14) as u32);
+                let distance = 1 + random.below(left - 1) as u32;
+                words.push(0x5400_0000 | (distance + 1) << 5 | random.below(14) as u32);
             }
             1 if left > 1 && has_branches => {
                 // cbz, cbnz, tbz, tbnz
-                let over = 2 + random.below(left - 1) as u32;
+                let distance = 2 + random.below(left - 1) as u32;
                 let register = random.below(28) as u32;
                 words.push(match random.below(3) {
-                    0 => 0x3400_0000 | (random.below(2) as u32) << 31 | over << 5 | register,
-                    1 => 0x3500_0000 | (random.below(2) as u32) << 31 | over << 5 | register,
+                    0 => 0x3400_0000 | (random.below(2) as u32) << 31 | distance << 5 | register,
+                    1 => 0x3500_0000 | (random.below(2) as u32) << 31 | distance << 5 | register,
                     _ => {
                         0x3600_0000
                             | (random.below(2) as u32) << 24
                             | (random.below(32) as u32) << 19
-                            | over << 5
+                            | distance << 5
                             | register
                     }
                 });
@@ -111,22 +111,22 @@ fn names(word: u32, register: u32) -> bool {
 /// An instruction that moves a pointer, or accesses memory near it.
 fn stepping(random: &mut Random) -> u32 {
     let register = random.below(27) as u32;
-    let near = (random.below(5) as i32 - 2) as u32 & 0x1ff;
+    let offset = (random.below(5) as i32 - 2) as u32 & 0x1ff;
     match random.below(7) {
         // ldr x, [x29], #near; str x, [x29, #near]!; ldr x, [x29, #16]; str x29, [x29, #8]; stp x29, x, [x29]
-        0 => 0xf840_0400 | near << 12 | 29 << 5 | register,
-        1 => 0xf800_0c00 | near << 12 | 29 << 5 | register,
+        0 => 0xf840_0400 | offset << 12 | 29 << 5 | register,
+        1 => 0xf800_0c00 | offset << 12 | 29 << 5 | register,
         2 => 0xf940_0000 | 2 << 10 | 29 << 5 | register,
         3 => 0xf900_0000 | 1 << 10 | 29 << 5 | 29,
         4 => 0xa900_0000 | register << 10 | 29 << 5 | 29,
         // add x, x29, #5; add x, x, #near
         5 => 0x9100_0000 | 5 << 10 | 29 << 5 | register,
-        _ => 0x9100_0000 | (random.below(2) as u32) << 30 | (near & 31) << 10 | register << 5 | register,
+        _ => 0x9100_0000 | (random.below(2) as u32) << 30 | (offset & 31) << 10 | register << 5 | register,
     }
 }
 
 /// A loop with a few iterations, with accesses and forward branches, possibly with a nested loop.
-fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> {
+fn random_loop(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> {
     let counter = if depth == 0 { 27 } else { random.below(27) as u32 };
     let mut body: Vec<u32> = Vec::new();
     let length = 1 + random.below(12) as usize;
@@ -136,7 +136,7 @@ fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> 
             1 => select(random),
             4 | 5 => stepping(random),
             2 if depth > 0 => {
-                let inner = rounds(patterns, random, depth - 1);
+                let inner = random_loop(patterns, random, depth - 1);
                 if !inner.iter().any(|word| names(*word, counter)) {
                     body.extend(inner);
                 }
@@ -180,13 +180,13 @@ fn rounds(patterns: &[(u32, u32)], random: &mut Random, depth: u64) -> Vec<u32> 
     }
     let mut words = vec![0xd280_0000 | (1 + random.below(6) as u32) << 5 | counter];
     words.extend(&body);
-    let back = |words: usize| (body.len() as i32 + words as i32).wrapping_neg() as u32 & 0x7ffff;
+    let backward = |words: usize| (body.len() as i32 + words as i32).wrapping_neg() as u32 & 0x7ffff;
     if random.below(2) == 0 {
         // subs xN, xN, #1; b.ne
-        words.extend([0xf100_0400 | counter << 5 | counter, 0x5400_0001 | back(1) << 5]);
+        words.extend([0xf100_0400 | counter << 5 | counter, 0x5400_0001 | backward(1) << 5]);
     } else {
         // sub xN, xN, #1; cbnz xN
-        words.extend([0xd100_0400 | counter << 5 | counter, 0xb500_0000 | back(1) << 5 | counter]);
+        words.extend([0xd100_0400 | counter << 5 | counter, 0xb500_0000 | backward(1) << 5 | counter]);
     }
     words
 }
@@ -201,7 +201,7 @@ fn loops(count: usize, seed: u64) -> Vec<Case> {
             0xd280_0000 | (MIDDLE as u32 & 0xffff) << 5 | 29,
             0xf2a0_0000 | (MIDDLE as u32 >> 16) << 5 | 29,
         ];
-        words.extend(rounds(&patterns, &mut random, 1));
+        words.extend(random_loop(&patterns, &mut random, 1));
         words.push(FORGET);
         Case { words, state }
     };
@@ -301,10 +301,10 @@ fn sequences_and_loops_match_qemu_with_any_optimizations() {
     for (number, optimizations) in choices().into_iter().enumerate() {
         let seed = seed() + 10 + 4 * number as u64;
         let cases = [cases(count() / 20, seed), loops(count() / 40, seed + 1)].concat();
-        for often in [None, Some(3)] {
-            let wrong = differences_with(optimizations, &cases, often, &text);
-            let shown = wrong[..wrong.len().min(10)].join("\n");
-            assert!(wrong.is_empty(), "{} wrong with '{optimizations}':\n{shown}", wrong.len());
+        for interval in [None, Some(3)] {
+            let wrong = differences_with(optimizations, &cases, interval, &text);
+            let excerpt = wrong[..wrong.len().min(10)].join("\n");
+            assert!(wrong.is_empty(), "{} wrong with '{optimizations}':\n{excerpt}", wrong.len());
         }
     }
 }

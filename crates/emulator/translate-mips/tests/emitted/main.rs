@@ -9,6 +9,6 @@ use longma_translate_conformance::emitted::compare;
 
 #[test]
 fn generated_code_matches_the_snapshots() {
-    let others = [("sequences", instructions::sequences())];
-    compare(env!("CARGO_MANIFEST_DIR"), instructions::texts(), &others);
+    let snapshots = [("sequences", instructions::sequences())];
+    compare(env!("CARGO_MANIFEST_DIR"), instructions::texts(), &snapshots);
 }

@@ -77,7 +77,8 @@ fn is_excluded(i: Instruction) -> bool {
     );
     // Fused operations round once instead of twice, reciprocals have an implementation-defined precision, and the
     // engine handles the control register.
-    let apart = ["madd.", "msub.", "nmadd.", "nmsub.", "recip.", "rsqrt.", "sqrt.", "abs.", "neg."];
+    let incomparable =
+        ["madd.", "msub.", "nmadd.", "nmsub.", "recip.", "rsqrt.", "sqrt.", "abs.", "neg."];
     i.has_delay_slot()
         || traps
         || matches!(
@@ -85,7 +86,7 @@ fn is_excluded(i: Instruction) -> bool {
             Ll | Lld | Sc | Scd | Rdhwr | Synci | Cfc1 | Ctc1 | Prefx | Lwxc1 | Ldxc1 | Luxc1 | Swxc1
         )
         || matches!(i.op, Sdxc1 | Suxc1)
-        || apart.iter().any(|name| i.mnemonic().starts_with(name))
+        || incomparable.iter().any(|name| i.mnemonic().starts_with(name))
 }
 
 fn is_memory(i: Instruction) -> bool {
@@ -114,14 +115,14 @@ fn instruction(matched: u32, mask: u32, random: &mut Random) -> Option<Instructi
             word = word & !(31 << at) | (first + step * random.below(count) as u32) << at;
         }
     }
-    let found = decode(word)?;
-    let general = [found.rs(), found.rt(), found.rd()];
+    let decoded = decode(word)?;
+    let general = [decoded.rs(), decoded.rt(), decoded.rd()];
     let fields = [21, 16, 11].map(|at| mask >> at & 31 == 0);
     let clash =
         !is_float && general.iter().zip(fields).any(|(register, is_field)| is_field && is_taken(*register));
-    let moves = is_float && matched >> 21 & 31 < 8 && is_taken(found.rt());
+    let moves = is_float && matched >> 21 & 31 < 8 && is_taken(decoded.rt());
     let zero = word.trailing_zeros() == 32;
-    (!is_excluded(found) && !clash && !moves && !zero).then_some(found)
+    (!is_excluded(decoded) && !clash && !moves && !zero).then_some(decoded)
 }
 
 fn state(random: &mut Random) -> [u64; 66] {
@@ -216,10 +217,10 @@ fn reference(image: &[u8]) -> Vec<u8> {
     let path = folder.path().join("program");
     std::fs::write(&path, elf(image)).expect("the folder is ours");
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("the file is ours");
-    let done = Command::new("qemu-mips64el").arg(&path).output();
-    let done = done.expect("qemu-mips64el is installed (Debian: qemu-user)");
-    assert!(done.status.success(), "{done:?}");
-    done.stdout
+    let output = Command::new("qemu-mips64el").arg(&path).output();
+    let output = output.expect("qemu-mips64el is installed (Debian: qemu-user)");
+    assert!(output.status.success(), "{output:?}");
+    output.stdout
 }
 
 /// The program's output when translated and interpreted, and the number of LoongArch instructions executed.
@@ -278,33 +279,35 @@ fn every_instruction_matches_qemu_on_random_registers() {
     let mut cases = Vec::new();
     for (matched, mask) in patterns() {
         for _ in 0..6 {
-            let Some(found) = (0..40).find_map(|_| instruction(matched, mask, &mut random)) else { continue };
-            cases.push(Case { word: found.word, state: state(&mut random) });
+            let Some(generated) = (0..40).find_map(|_| instruction(matched, mask, &mut random)) else {
+                continue;
+            };
+            cases.push(Case { word: generated.word, state: state(&mut random) });
         }
     }
     assert!(cases.len() > 900, "{}", cases.len());
     let mut wrong = Vec::new();
     for cases in cases.chunks(400) {
         let image = image(cases);
-        let (expected, (found, _)) = (reference(&image), translated(&image, Optimizations::default()));
-        assert_eq!(expected.len(), found.len());
-        assert_eq!(found, translated(&image, Optimizations::NONE).0, "without optimizations");
-        let results = expected.chunks(8).zip(found.chunks(8)).enumerate();
-        for (at, (expected, found)) in results {
+        let (expected, (generated, _)) = (reference(&image), translated(&image, Optimizations::default()));
+        assert_eq!(expected.len(), generated.len());
+        assert_eq!(generated, translated(&image, Optimizations::NONE).0, "without optimizations");
+        let results = expected.chunks(8).zip(generated.chunks(8)).enumerate();
+        for (at, (expected, generated)) in results {
             let (case, index) = (at / 66, at % 66);
             let Some(case) = cases.get(case) else {
-                assert_eq!(expected, found, "memory, word {at}");
+                assert_eq!(expected, generated, "memory, word {at}");
                 continue;
             };
             let i = decode(case.word).expect("it was one");
             let bits =
                 |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight")) & defined(i, index);
-            if bits(expected) != bits(found) {
+            if bits(expected) != bits(generated) {
                 let [s, t] = [i.rs(), i.rt()].map(|register| case.state[usize::from(register)]);
                 wrong.push(format!(
                     "{}: register {index} is {:#x}, not {:#x}; rs {s:#x}, rt {t:#x}",
                     i.text(0),
-                    bits(found),
+                    bits(generated),
                     bits(expected)
                 ));
             }
@@ -339,8 +342,8 @@ fn hi_and_lo_are_preserved_across_a_call() {
     let length = 16u32;
     let at = code.len() - program(&[]).len() * 4 + 3 * 4;
     image[at..at + 4].copy_from_slice(&immediate(0xd, 6, 6, length.into()).to_le_bytes());
-    let wanted = reference(&image);
-    assert_eq!(wanted[..16], [(-15i64).to_le_bytes(), (-1i64).to_le_bytes()].concat());
-    assert_eq!(translated(&image, Optimizations::default()).0, wanted);
-    assert_eq!(translated(&image, Optimizations::NONE).0, wanted);
+    let expected = reference(&image);
+    assert_eq!(expected[..16], [(-15i64).to_le_bytes(), (-1i64).to_le_bytes()].concat());
+    assert_eq!(translated(&image, Optimizations::default()).0, expected);
+    assert_eq!(translated(&image, Optimizations::NONE).0, expected);
 }

@@ -49,8 +49,8 @@ struct World {
 
 impl World {
     fn byte(&self, address: u64) -> u8 {
-        let found = self.written.borrow().get(&address).copied();
-        found.unwrap_or_else(|| mixed(address / 8).to_le_bytes()[address as usize % 8])
+        let written_byte = self.written.borrow().get(&address).copied();
+        written_byte.unwrap_or_else(|| mixed(address / 8).to_le_bytes()[address as usize % 8])
     }
 
     fn check(&self, address: u64, access: Access) -> Result<(), Fault> {
@@ -72,8 +72,8 @@ impl Environment for World {
         let mut bytes = [0u8; 32];
         // SAFETY: a scalar is at most as long as the array.
         unsafe { bytes.as_mut_ptr().cast::<T>().write_unaligned(value) };
-        let places = (0..).map(|at| address.wrapping_add(at));
-        self.written.borrow_mut().extend(places.zip(bytes[..size_of::<T>()].iter().copied()));
+        let addresses = (0..).map(|at| address.wrapping_add(at));
+        self.written.borrow_mut().extend(addresses.zip(bytes[..size_of::<T>()].iter().copied()));
         Ok(())
     }
 
@@ -191,7 +191,7 @@ fn begin(random: &mut Random) -> State {
 }
 
 /// Executes the instruction at the source address in `state`, including its delay slot.
-fn one(state: &mut State, world: &World) -> Result<(), Trap> {
+fn run_one(state: &mut State, world: &World) -> Result<(), Trap> {
     let fetch = |address| Memory::fetch(world, address).ok();
     let unit = Mips64::translate_one(state.pc, &fetch);
     state.pc = ALONE + 4 * u64::from(unit.entries[0].1);
@@ -208,15 +208,15 @@ fn one(state: &mut State, world: &World) -> Result<(), Trap> {
 }
 
 /// Executes instructions one by one from the current address on.
-fn alone(state: &mut State, world: &World) {
+fn run_single_steps(state: &mut State, world: &World) {
     while state.pc != END {
-        one(state, world).expect("nothing is refused");
+        run_one(state, world).expect("nothing is refused");
     }
 }
 
 /// Executes the sequence as a unit until the first interruptible position after `words` words, or until an access
 /// fails. Executes the rest one by one.
-fn together(state: &mut State, world: &World, optimizations: Optimizations, words: u64) {
+fn run_as_unit(state: &mut State, world: &World, optimizations: Optimizations, words: u64) {
     let layout = Layout { code: CODE, table: TABLE_AT, limit: 0x200_0000 };
     let mut engine = Engine::<Mips64>::new(layout, optimizations);
     state.pc = engine.code_of(SOURCE, world).expect("there is code");
@@ -246,7 +246,7 @@ fn together(state: &mut State, world: &World, optimizations: Optimizations, word
                     Mips64::settle(pending, state, world);
                 }
                 state.pc = position.pc;
-                let outcome = one(&mut state.clone(), world);
+                let outcome = run_one(&mut state.clone(), world);
                 assert!(
                     matches!(outcome, Err(Trap::Memory(_))),
                     "the fault reports the failed access, not of {:#x}",
@@ -257,7 +257,7 @@ fn together(state: &mut State, world: &World, optimizations: Optimizations, word
         }
     }
     world.refuses.set(false);
-    alone(state, world);
+    run_single_steps(state, world);
 }
 
 #[test]
@@ -280,16 +280,17 @@ fn interrupted_sequences_match_their_single_instructions() {
         };
         let source = sequence(&mut random);
         let beginning = begin(&mut random);
-        let (mut wanted, expected) = (State { pc: SOURCE, ..beginning.clone() }, world(&source, false));
-        alone(&mut wanted, &expected);
+        let (mut reference_state, expected) =
+            (State { pc: SOURCE, ..beginning.clone() }, world(&source, false));
+        run_single_steps(&mut reference_state, &expected);
         for _ in 0..4 {
-            let (mut found, other) = (beginning.clone(), world(&source, random.below(2) == 0));
+            let (mut actual, other) = (beginning.clone(), world(&source, random.below(2) == 0));
             let (optimizations, words) = (random.of(&choices), random.of(&[random.0 % 60, u64::MAX]));
-            together(&mut found, &other, optimizations, words);
-            let of = |state: &State| (state.x[2..].to_vec(), state.lbt.scratch[..2].to_vec());
+            run_as_unit(&mut actual, &other, optimizations, words);
+            let compared_registers = |state: &State| (state.x[2..].to_vec(), state.lbt.scratch[..2].to_vec());
             assert_eq!(
-                of(&found),
-                of(&wanted),
+                compared_registers(&actual),
+                compared_registers(&reference_state),
                 "sequence {seed}, {optimizations}, interrupted after {words}: {source:x?}"
             );
             assert_eq!(*other.written.borrow(), *expected.written.borrow(), "sequence {seed}: {source:x?}");
@@ -311,8 +312,8 @@ fn a_fault_in_a_delay_slot_restarts_the_branch_with_its_original_operands() {
         2 << 26 | 0x40_0000,                // j away
         0,
     ];
-    let refused = (0..).step_by(8).find(|address| mixed(*address).is_multiple_of(6)).expect("some are");
-    for (less, wanted) in [(0, 9), (1, 8)] {
+    let unwritable = (0..).step_by(8).find(|address| mixed(*address).is_multiple_of(6)).expect("some are");
+    for (less, expected) in [(0, 9), (1, 8)] {
         let world = World {
             source: source.to_vec(),
             code: RefCell::default(),
@@ -322,10 +323,10 @@ fn a_fault_in_a_delay_slot_restarts_the_branch_with_its_original_operands() {
         let mut state = State::default();
         state.set_r(TABLE, TABLE_AT);
         // The last comparison has the opposite result.
-        for (register, value) in [(3, less), (4, 1 - less), (8, refused)] {
+        for (register, value) in [(3, less), (4, 1 - less), (8, unwritable)] {
             state.set_r(general(register), value);
         }
-        together(&mut state, &world, Optimizations::default(), u64::MAX);
-        assert_eq!([5, 6, 7].map(|register| state.r(register)), [wanted, 16, 24]);
+        run_as_unit(&mut state, &world, Optimizations::default(), u64::MAX);
+        assert_eq!([5, 6, 7].map(|register| state.r(register)), [expected, 16, 24]);
     }
 }

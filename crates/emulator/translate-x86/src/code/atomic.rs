@@ -46,15 +46,15 @@ impl Lowering<'_> {
         [old, new]: [u8; 2],
         mut change: impl FnMut(&mut Self, u8, u8),
     ) {
-        let again = self.assembler.label();
-        self.assembler.place(again);
+        let retry = self.assembler.label();
+        self.assembler.place(retry);
         if bytes >= 4 {
             let (load, store) = if bytes == 8 { (La::LlD, La::ScD) } else { (La::LlW, La::ScW) };
             self.assembler.immediate(load, old, address, 0);
             change(self, new, old);
             self.assembler.copy(SCRATCH, new);
             self.assembler.immediate(store, SCRATCH, address, 0);
-            self.branch_to(La::Beqz, SCRATCH, 0, again);
+            self.branch_to(La::Beqz, SCRATCH, 0, retry);
         } else {
             let op = if bytes == 1 { La::AmcasDbB } else { La::AmcasDbH };
             self.load_to(old, OperandLocation::Near(address, 0), bytes, Extension::Sign);
@@ -62,7 +62,7 @@ impl Lowering<'_> {
             self.assembler.copy(SCRATCH, old);
             self.atomic_three(op, SCRATCH, new, address);
             self.extend(SCRATCH, SCRATCH, bytes, Extension::Sign);
-            self.branch_to(La::Bne, SCRATCH, old, again);
+            self.branch_to(La::Bne, SCRATCH, old, retry);
         }
     }
 
@@ -125,20 +125,20 @@ impl Lowering<'_> {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
         let register = i.op1_register();
-        let own = match bytes {
+        let accumulator = match bytes {
             8 => Register::RAX,
             4 => Register::EAX,
             2 => Register::AX,
             _ => Register::AL,
         };
         let address = self.address();
-        let expected = self.read_register(own, Extension::Sign);
+        let expected = self.read_register(accumulator, Extension::Sign);
         let old = self.temporary();
         if bytes >= 4 {
             let (load, store) = if bytes == 8 { (La::LlD, La::ScD) } else { (La::LlW, La::ScW) };
-            let (again, write) = (self.assembler.label(), self.assembler.label());
+            let (retry, write) = (self.assembler.label(), self.assembler.label());
             let from = self.wide(super::forms::number(register));
-            self.assembler.place(again);
+            self.assembler.place(retry);
             self.assembler.immediate(load, old, address, 0);
             self.assembler.copy(SCRATCH, from);
             self.branch_to(La::Beq, old, expected, write);
@@ -146,7 +146,7 @@ impl Lowering<'_> {
             self.assembler.copy(SCRATCH, old);
             self.assembler.place(write);
             self.assembler.immediate(store, SCRATCH, address, 0);
-            self.branch_to(La::Beqz, SCRATCH, 0, again);
+            self.branch_to(La::Beqz, SCRATCH, 0, retry);
         } else {
             let value = self.read_register(register, Extension::Any);
             self.assembler.copy(old, expected);
@@ -174,22 +174,22 @@ impl Lowering<'_> {
             self.assembler.three(La::Masknez, RAX, RAX, SCRATCH);
             self.assembler.three(La::Or, RAX, RAX, old);
         } else {
-            self.write_register(own, old);
+            self.write_register(accumulator, old);
         }
     }
 
     fn compare_and_exchange_pair(&mut self) {
         let address = self.address();
         let (low, high) = (self.temporary(), self.temporary());
-        let (again, differs, done) = (self.assembler.label(), self.assembler.label(), self.assembler.label());
-        self.assembler.place(again);
+        let (retry, differs, done) = (self.assembler.label(), self.assembler.label(), self.assembler.label());
+        self.assembler.place(retry);
         self.assembler.immediate(La::LlD, low, address, 0);
         self.assembler.immediate(La::LdD, high, address, 8);
         self.branch_to(La::Bne, low, RAX, differs);
         self.branch_to(La::Bne, high, RDX, differs);
         self.assembler.copy(SCRATCH, RBX);
         self.atomic_three(La::ScQ, SCRATCH, RCX, address);
-        self.branch_to(La::Beqz, SCRATCH, 0, again);
+        self.branch_to(La::Beqz, SCRATCH, 0, retry);
         self.assembler.copy(NOT_ZERO, 0);
         self.assembler.go(Goal::Label(done));
         self.assembler.place(differs);
@@ -214,7 +214,7 @@ impl Lowering<'_> {
             _ => self.read(1, Extension::Sign),
         };
         let (old, d) = (self.temporary(), self.temporary());
-        let wanted = self.live & i.rflags_modified() != 0;
+        let needs_flags = self.live & i.rflags_modified() != 0;
         let kind = Arithmetic::of(i.mnemonic()).filter(|_| bytes >= 4);
         let word = bytes == 4;
         let combine = |lowering: &mut Self, new: u8, old: u8| {
@@ -249,14 +249,14 @@ impl Lowering<'_> {
                     Arithmetic::Or => (if word { La::AmorDbW } else { La::AmorDbD }, b),
                     Arithmetic::Xor => (if word { La::AmxorDbW } else { La::AmxorDbD }, b),
                 };
-                self.atomic_three(op, if wanted { old } else { 0 }, value, address);
-                if wanted {
+                self.atomic_three(op, if needs_flags { old } else { 0 }, value, address);
+                if needs_flags {
                     combine(self, d, old);
                 }
             }
             None => self.replace(address, bytes, [old, d], combine),
         }
-        if wanted {
+        if needs_flags {
             self.locked_flags([old, b, d], bytes);
         }
     }
@@ -292,12 +292,12 @@ impl Lowering<'_> {
 
     fn locked_bit(&mut self) {
         let bytes = self.bytes_of(0);
-        let (place, bit) = self.bit_place(bytes);
-        let address = match place {
+        let (location, bit) = self.bit_place(bytes);
+        let address = match location {
             Some(OperandLocation::Near(base, 0)) if base != 0 => base,
-            Some(place) => {
+            Some(location) => {
                 let t = self.temporary();
-                self.address_into(t, place);
+                self.address_into(t, location);
                 t
             }
             None => return,

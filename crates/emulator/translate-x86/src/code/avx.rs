@@ -64,7 +64,7 @@ impl Lowering<'_> {
             return;
         }
         let i = self.instruction;
-        if self.is_engines() {
+        if self.is_executed_by_engine() {
             return self.serve();
         }
         let is_wide = |operand| is_register(&i, operand).is_some_and(Register::is_ymm);
@@ -173,18 +173,18 @@ impl Lowering<'_> {
         };
         let Some(s) = is_register(&i, 1).map(vector) else {
             let t = self.temporary();
-            let place = self.place(t);
+            let location = self.place(t);
             if bytes == 16 {
-                self.access(La::Vld, La::Vldx, d, place);
+                self.access(La::Vld, La::Vldx, d, location);
                 return self.assembler.immediate(La::XvpermiQ, d, d, halves(0, 0));
             }
             let load = if self.is_wide { wide(load) } else { load };
-            return match place {
+            return match location {
                 OperandLocation::Near(base, offset) if offset % bytes as i32 == 0 => {
                     self.assembler.immediate(load, d, base, offset);
                 }
-                place => {
-                    self.address_into(t, place);
+                location => {
+                    self.address_into(t, location);
                     self.assembler.immediate(load, d, t, 0);
                 }
             };
@@ -265,7 +265,7 @@ impl Lowering<'_> {
             return;
         }
         let t = self.temporary();
-        let place = self.place(t);
+        let location = self.place(t);
         let from = if is_high {
             let v = self.vector_temporary();
             self.assembler.immediate(La::XvpermiQ, v, s, halves(1, 1));
@@ -273,7 +273,7 @@ impl Lowering<'_> {
         } else {
             s
         };
-        self.access(La::Vst, La::Vstx, from, place);
+        self.access(La::Vst, La::Vstx, from, location);
     }
 
     /// VINSERTF128.
@@ -300,14 +300,14 @@ impl Lowering<'_> {
         self.copy_vector(v, a);
         // `v` holds the first source, so its halves are 2 and 3.
         self.assembler.immediate(La::XvpermiQ, v, s, halves(order & 3 ^ 2, order >> 4 & 3 ^ 2));
-        let kept = match (order & 8 != 0, order & 0x80 != 0) {
+        let nonzero_half = match (order & 8 != 0, order & 0x80 != 0) {
             (false, false) => None,
             (true, false) => Some(halves(0, 3)),
             (false, true) => Some(halves(2, 0)),
             (true, true) => Some(halves(0, 0)),
         };
-        if let Some(kept) = kept {
-            self.assembler.immediate(La::XvpermiQ, v, ZERO_VECTOR, kept);
+        if let Some(nonzero_half) = nonzero_half {
+            self.assembler.immediate(La::XvpermiQ, v, ZERO_VECTOR, nonzero_half);
         }
         self.copy_vector(d, v);
     }
@@ -392,7 +392,7 @@ impl Lowering<'_> {
     }
 
     /// Whether the engine executes the instruction.
-    pub fn is_engines(&self) -> bool {
+    pub fn is_executed_by_engine(&self) -> bool {
         use Mnemonic::*;
         let i = &self.instruction;
         let is_gather = i.is_vsib() && i.memory_base().size() != 8;

@@ -19,14 +19,14 @@ enum Count {
     Variable(u8),
 }
 
-/// The extension that a shift's operand needs. `wanted` says that flags are live.
-fn extension_of_shifted(mnemonic: Mnemonic, bytes: usize, wanted: bool) -> Extension {
+/// The extension that a shift's operand needs. `needs_flags` says that flags are live.
+fn extension_of_shifted(mnemonic: Mnemonic, bytes: usize, needs_flags: bool) -> Extension {
     match mnemonic {
-        Mnemonic::Sar if bytes == 4 && !wanted => Extension::Any,
+        Mnemonic::Sar if bytes == 4 && !needs_flags => Extension::Any,
         Mnemonic::Sar => Extension::Sign,
         // The word instructions ignore the upper half.
-        Mnemonic::Shl if !wanted || bytes == 8 => Extension::Any,
-        Mnemonic::Shr if bytes == 4 && !wanted => Extension::Any,
+        Mnemonic::Shl if !needs_flags || bytes == 8 => Extension::Any,
+        Mnemonic::Shr if bytes == 4 && !needs_flags => Extension::Any,
         _ => Extension::Zero,
     }
 }
@@ -76,24 +76,24 @@ impl Lowering<'_> {
     /// If the count is variable, jumps over the flag computation when it is zero.
     fn unless_zero(&mut self, count: Count) -> Option<Label> {
         let Count::Variable(t) = count else { return None };
-        let over = self.assembler.label();
-        self.assembler.jump(Code { j: t, ..Code::new(La::Beqz) }, Goal::Label(over));
-        Some(over)
+        let skip = self.assembler.label();
+        self.assembler.jump(Code { j: t, ..Code::new(La::Beqz) }, Goal::Label(skip));
+        Some(skip)
     }
 
     fn shift(&mut self) {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
         let count = self.count(1, bytes);
-        let wanted = self.live & i.rflags_modified() != 0;
+        let needs_flags = self.live & i.rflags_modified() != 0;
         if let Count::Known(0) = count {
             return self.shift_by_nothing(bytes);
         }
-        let (a, place) = self.first(extension_of_shifted(i.mnemonic(), bytes, wanted));
-        let whole = bytes >= 4 && place.is_none() && !wanted;
+        let (a, location) = self.first(extension_of_shifted(i.mnemonic(), bytes, needs_flags));
+        let is_full_register = bytes >= 4 && location.is_none() && !needs_flags;
         let of_a = self.known.of(a);
-        let d = if whole { self.define(number(i.op0_register())) } else { self.temporary() };
-        let word = bytes == 4 && !wanted;
+        let d = if is_full_register { self.define(number(i.op0_register())) } else { self.temporary() };
+        let word = bytes == 4 && !needs_flags;
         self.shift_into(d, a, count, word);
         let facts = match count {
             Count::Known(count) if i.mnemonic() == Mnemonic::Shr && bytes >= 4 => {
@@ -103,27 +103,27 @@ impl Lowering<'_> {
             _ if word => Facts::WORD,
             _ => Facts::NONE,
         };
-        if place.is_some() {
-            self.write_back(d, place);
+        if location.is_some() {
+            self.write_back(d, location);
         }
-        if wanted {
-            let over = self.unless_zero(count);
+        if needs_flags {
+            let skip = self.unless_zero(count);
             self.shift_flags(a, d, count, bytes);
-            if let Some(over) = over {
-                self.assembler.place(over);
+            if let Some(skip) = skip {
+                self.assembler.place(skip);
             }
         }
-        if whole {
+        if is_full_register {
             let n = number(i.op0_register());
             if bytes == 8 { self.defined_wide(n, facts) } else { self.defined(n, facts) }
-        } else if place.is_none() {
-            self.write_back(d, place);
+        } else if location.is_none() {
+            self.write_back(d, location);
         }
     }
 
     /// Shifts `a` into `d`, as a word or doubleword.
     fn shift_into(&mut self, d: u8, a: u8, count: Count, word: bool) {
-        let (known, by_register) = match (self.instruction.mnemonic(), word) {
+        let (constant_op, variable_op) = match (self.instruction.mnemonic(), word) {
             (Mnemonic::Shl, true) => (La::SlliW, La::SllW),
             (Mnemonic::Shl, false) => (La::SlliD, La::SllD),
             (Mnemonic::Sar, true) => (La::SraiW, La::SraW),
@@ -133,9 +133,9 @@ impl Lowering<'_> {
         };
         match count {
             Count::Known(count) => {
-                self.assembler.immediate(known, d, a, count.min(if word { 31 } else { 63 }) as i32);
+                self.assembler.immediate(constant_op, d, a, count.min(if word { 31 } else { 63 }) as i32);
             }
-            Count::Variable(t) => self.assembler.three(by_register, d, a, t),
+            Count::Variable(t) => self.assembler.three(variable_op, d, a, t),
         }
     }
 
@@ -196,28 +196,28 @@ impl Lowering<'_> {
         if let Count::Known(0) = count {
             return self.shift_by_nothing(bytes);
         }
-        let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
-        let (a, place) = self.first(if bytes < 4 { Extension::Zero } else { Extension::Any });
-        let whole = is_register(&i, 0).filter(|_| bytes >= 4 && !wanted).map(number);
-        let d = match whole {
+        let needs_flags = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
+        let (a, location) = self.first(if bytes < 4 { Extension::Zero } else { Extension::Any });
+        let full_register = is_register(&i, 0).filter(|_| bytes >= 4 && !needs_flags).map(number);
+        let d = match full_register {
             Some(n) => self.define(n),
             None => self.temporary(),
         };
         self.rotate_into(d, a, count, bytes);
-        if place.is_some() {
-            self.write_back(d, place);
+        if location.is_some() {
+            self.write_back(d, location);
         }
-        if wanted {
-            let over = self.unless_zero(count);
+        if needs_flags {
+            let skip = self.unless_zero(count);
             self.rotation_flags(d, 8 * bytes as i32);
-            if let Some(over) = over {
-                self.assembler.place(over);
+            if let Some(skip) = skip {
+                self.assembler.place(skip);
             }
         }
-        match whole {
+        match full_register {
             Some(n) if bytes == 8 => self.defined_wide(n, Facts::NONE),
             Some(n) => self.defined(n, Facts::WORD),
-            None if place.is_none() => self.write_back(d, place),
+            None if location.is_none() => self.write_back(d, location),
             None => {}
         }
     }
@@ -273,8 +273,8 @@ impl Lowering<'_> {
     fn double_shift(&mut self) -> bool {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
-        let wanted = self.live & i.rflags_modified() != 0;
-        if bytes == 2 || wanted {
+        let needs_flags = self.live & i.rflags_modified() != 0;
+        if bytes == 2 || needs_flags {
             return false;
         }
         let count = self.count(2, bytes);
@@ -289,7 +289,7 @@ impl Lowering<'_> {
             self.known_double_shift(register, count as i32, bytes);
             return true;
         }
-        let (a, place) = self.first(Extension::Zero);
+        let (a, location) = self.first(Extension::Zero);
         let b = self.read(1, Extension::Zero);
         let d = self.temporary();
         let left = i.mnemonic() == Mnemonic::Shld;
@@ -298,7 +298,7 @@ impl Lowering<'_> {
         } else {
             self.double_shift_wide(left, d, (a, b), count);
         }
-        self.write_back(d, place);
+        self.write_back(d, location);
         true
     }
 
@@ -324,18 +324,19 @@ impl Lowering<'_> {
     fn double_shift_wide(&mut self, left: bool, d: u8, (a, b): (u8, u8), count: Count) {
         match count {
             Count::Known(count) => {
-                let (near, far) = if left { (La::SlliD, La::SrliD) } else { (La::SrliD, La::SlliD) };
-                self.assembler.immediate(far, SCRATCH, b, 64 - count as i32);
-                self.assembler.immediate(near, d, a, count as i32);
+                let (shift, opposite_shift) =
+                    if left { (La::SlliD, La::SrliD) } else { (La::SrliD, La::SlliD) };
+                self.assembler.immediate(opposite_shift, SCRATCH, b, 64 - count as i32);
+                self.assembler.immediate(shift, d, a, count as i32);
             }
             Count::Variable(t) => {
-                let (near, far) = if left { (La::SllD, La::SrlD) } else { (La::SrlD, La::SllD) };
+                let (shift, opposite_shift) = if left { (La::SllD, La::SrlD) } else { (La::SrlD, La::SllD) };
                 // Shift the other way by one and then by the rest, so that a count of zero contributes nothing.
                 let once = if left { La::SrliD } else { La::SlliD };
                 self.assembler.immediate(once, SCRATCH, b, 1);
                 self.assembler.immediate(La::Xori, d, t, 63);
-                self.assembler.three(far, SCRATCH, SCRATCH, d);
-                self.assembler.three(near, d, a, t);
+                self.assembler.three(opposite_shift, SCRATCH, SCRATCH, d);
+                self.assembler.three(shift, d, a, t);
             }
         }
         self.assembler.three(La::Or, d, d, SCRATCH);
@@ -357,10 +358,11 @@ impl Lowering<'_> {
         } else {
             let (shift_left, shift_right) =
                 if word { (La::SlliW, La::SrliW) } else { (La::SlliD, La::SrliD) };
-            let (near, far) = if left { (shift_left, shift_right) } else { (shift_right, shift_left) };
-            self.assembler.immediate(far, SCRATCH, b, bits - count);
+            let (shift, opposite_shift) =
+                if left { (shift_left, shift_right) } else { (shift_right, shift_left) };
+            self.assembler.immediate(opposite_shift, SCRATCH, b, bits - count);
             let d = self.define(n);
-            self.assembler.immediate(near, d, a, count);
+            self.assembler.immediate(shift, d, a, count);
             self.assembler.three(La::Or, d, d, SCRATCH);
         }
         if word { self.defined(n, Facts::WORD) } else { self.defined_wide(n, Facts::NONE) }
@@ -370,11 +372,11 @@ impl Lowering<'_> {
     fn single_bit(&mut self) -> bool {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
-        let (place, bit) = self.bit_place(bytes);
-        let a = match place {
-            Some(place) => {
+        let (location, bit) = self.bit_place(bytes);
+        let a = match location {
+            Some(location) => {
                 let t = self.temporary();
-                self.load_to(t, place, bytes, Extension::Zero);
+                self.load_to(t, location, bytes, Extension::Zero);
                 t
             }
             None if bytes == 8 => self.wide(number(i.op0_register())),
@@ -389,9 +391,9 @@ impl Lowering<'_> {
                     self.assembler.immediate(La::Ori, SCRATCH, 0, 1);
                     self.assembler.immediate(La::SlliD, SCRATCH, SCRATCH, bit);
                     self.change_bit(t, a, SCRATCH);
-                    self.write_back_bits(t, place, bytes);
+                    self.write_back_bits(t, location, bytes);
                 }
-                if wants_carry && !(changes && place.is_none()) {
+                if wants_carry && !(changes && location.is_none()) {
                     self.assembler.field(La::BstrpickD, CARRY, a, bit as u8, bit as u8);
                 }
             }
@@ -400,15 +402,15 @@ impl Lowering<'_> {
                     self.assembler.immediate(La::Ori, SCRATCH, 0, 1);
                     self.assembler.three(La::SllD, SCRATCH, SCRATCH, register);
                     self.change_bit(t, a, SCRATCH);
-                    self.write_back_bits(t, place, bytes);
+                    self.write_back_bits(t, location, bytes);
                 }
-                if wants_carry && !(changes && place.is_none()) {
+                if wants_carry && !(changes && location.is_none()) {
                     self.assembler.three(La::SrlD, CARRY, a, register);
                     self.assembler.immediate(La::Andi, CARRY, CARRY, 1);
                 }
             }
         }
-        if changes && place.is_none() {
+        if changes && location.is_none() {
             if wants_carry {
                 self.assembler.three(La::And, CARRY, a, SCRATCH);
                 self.assembler.three(La::Sltu, CARRY, 0, CARRY);
@@ -418,9 +420,9 @@ impl Lowering<'_> {
         true
     }
 
-    fn write_back_bits(&mut self, value: u8, place: Option<OperandLocation>, bytes: usize) {
-        if let Some(place) = place {
-            self.store_from(value, place, bytes);
+    fn write_back_bits(&mut self, value: u8, location: Option<OperandLocation>, bytes: usize) {
+        if let Some(location) = location {
+            self.store_from(value, location, bytes);
         }
     }
 
@@ -440,8 +442,8 @@ impl Lowering<'_> {
         let bits = 8 * bytes as i32;
         let in_memory = i.op0_kind() == OpKind::Memory;
         if i.op1_kind() != OpKind::Register {
-            let place = in_memory.then(|| self.near());
-            return (place, Ok(i32::from(i.immediate8()) & (bits - 1)));
+            let location = in_memory.then(|| self.near());
+            return (location, Ok(i32::from(i.immediate8()) & (bits - 1)));
         }
         let register = self.temporary();
         let number =

@@ -27,13 +27,13 @@ impl Lowering<'_> {
         self.assembler.three(La::AddD, d, half, carry);
         let flag = if uses_carry { RflagsBits::CF } else { RflagsBits::OF };
         if self.live & flag != 0 {
-            let out = if uses_carry { CARRY } else { OVERFLOW };
+            let flag_register = if uses_carry { CARRY } else { OVERFLOW };
             if bytes == 8 {
                 self.assembler.three(La::Sltu, SCRATCH, half, a);
-                self.assembler.three(La::Sltu, out, d, half);
-                self.assembler.three(La::Or, out, out, SCRATCH);
+                self.assembler.three(La::Sltu, flag_register, d, half);
+                self.assembler.three(La::Or, flag_register, flag_register, SCRATCH);
             } else {
-                self.assembler.immediate(La::SrliD, out, d, 32);
+                self.assembler.immediate(La::SrliD, flag_register, d, 32);
             }
             if !uses_carry {
                 self.assembler.immediate(La::SlliD, OVERFLOW, OVERFLOW, 63);
@@ -210,16 +210,16 @@ impl Lowering<'_> {
         };
         let t = self.temporary();
         if i.op1_kind() == OpKind::Memory {
-            let place = self.place(t);
-            self.load_to(t, place, bytes, Extension::Zero);
+            let location = self.place(t);
+            self.load_to(t, location, bytes, Extension::Zero);
             self.assembler.two(op, t, t);
             self.write_register(i.op0_register(), t);
         } else {
             let register = is_register(&i, 1).unwrap_or_default();
             let value = self.read_register(register, Extension::Any);
-            let place = self.place(t);
+            let location = self.place(t);
             self.assembler.two(op, SCRATCH, value);
-            self.store_from(SCRATCH, place, bytes);
+            self.store_from(SCRATCH, location, bytes);
         }
     }
 }

@@ -22,8 +22,11 @@ fn plain_cost(is_logic: bool, flags: u32) -> u32 {
     if is_logic {
         return flags.count_ones();
     }
-    let of = |flag, cost| if flags & flag != 0 { cost } else { 0 };
-    (flags & OF_RESULT).count_ones() + of(RflagsBits::CF, 1) + of(RflagsBits::AF, 2) + of(RflagsBits::OF, 3)
+    let cost_if = |flag, cost| if flags & flag != 0 { cost } else { 0 };
+    (flags & OF_RESULT).count_ones()
+        + cost_if(RflagsBits::CF, 1)
+        + cost_if(RflagsBits::AF, 2)
+        + cost_if(RflagsBits::OF, 3)
 }
 
 /// The encoding of a condition in `setx86j`.
@@ -66,9 +69,9 @@ impl Lowering<'_> {
     /// `None` if only flags of the result are live.
     pub fn extension_flags(&mut self, kind: Arithmetic, a: u8, b: Option<u8>, d: u8) -> bool {
         let i = self.instruction;
-        let wanted = self.live & i.rflags_modified();
-        let is_there = self.reach.options.has(Optimization::Lbt);
-        if !is_there || plain_cost(kind.is_logic(), wanted) <= MAX_PLAIN {
+        let live_flags = self.live & i.rflags_modified();
+        let has_lbt = self.reach.options.has(Optimization::Lbt);
+        if !has_lbt || plain_cost(kind.is_logic(), live_flags) <= MAX_PLAIN {
             return false;
         }
         match b.filter(|_| !kind.is_logic()) {
@@ -101,14 +104,14 @@ impl Lowering<'_> {
         let i = self.instruction;
         let read = i.rflags_read() & ARITHMETIC;
         let tests = i.is_jcc_short_or_near() || is_setcc(&i) || is_cmovcc(&i);
-        let mut wanted = if tests && read & !self.known.flagged == 0 { 0 } else { read };
+        let mut to_move = if tests && read & !self.known.flagged == 0 { 0 } else { read };
         if may_keep_flags(&i) {
-            wanted |= i.rflags_modified();
+            to_move |= i.rflags_modified();
         }
         if !matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch) {
-            wanted |= self.live;
+            to_move |= self.live;
         }
-        self.flags_home(wanted);
+        self.flags_to_registers(to_move);
     }
 
     /// Records which flags are in EFLAGS after the instructions from `first` on.
@@ -120,32 +123,32 @@ impl Lowering<'_> {
 
     /// Before a position where all state must be architectural: moves live flags to general registers.
     pub fn settle_flags(&mut self) {
-        let behind = self.around.get(self.index).map_or(ARITHMETIC, |around| around.flags);
-        self.flags_home(behind | self.instruction.rflags_read());
+        let live_after = self.around.get(self.index).map_or(ARITHMETIC, |around| around.flags);
+        self.flags_to_registers(live_after | self.instruction.rflags_read());
         self.known.flagged = 0;
     }
 
     /// Moves these flags to general registers if they are in EFLAGS.
-    pub fn flags_home(&mut self, flags: u32) {
+    pub fn flags_to_registers(&mut self, flags: u32) {
         let moved = flags & self.known.flagged;
         self.known.flagged &= !moved;
-        let has = |flag| moved & flag != 0;
-        if has(RflagsBits::CF) {
+        let is_moved = |flag| moved & flag != 0;
+        if is_moved(RflagsBits::CF) {
             self.assembler.immediate(La::X86mfflag, CARRY, 0, 1);
         }
-        if has(RflagsBits::ZF) {
+        if is_moved(RflagsBits::ZF) {
             self.assembler.immediate(La::Setx86j, NOT_ZERO, 0, 5);
         }
         for (flag, register, number) in [(RflagsBits::SF, SIGN, 10), (RflagsBits::OF, OVERFLOW, 12)] {
-            if has(flag) {
+            if is_moved(flag) {
                 self.assembler.immediate(La::Setx86j, register, 0, number);
                 self.assembler.three(La::SubD, register, 0, register);
             }
         }
-        if has(RflagsBits::PF) {
+        if is_moved(RflagsBits::PF) {
             self.assembler.immediate(La::Setx86j, PARITY, 0, 15);
         }
-        if has(RflagsBits::AF) {
+        if is_moved(RflagsBits::AF) {
             self.assembler.immediate(La::X86mfflag, ADJUST, 0, 4);
         }
     }

@@ -57,10 +57,10 @@ impl Lowering<'_> {
         self.carry_and_overflow_clear();
     }
 
-    /// Computes the flags of an addition; all values are sign-extended. Flags in `keep` are unchanged.
-    pub fn sum_flags(&mut self, [a, b, result]: [u8; 3], keep: u32) {
+    /// Computes the flags of an addition; all values are sign-extended. Flags in `preserved` are unchanged.
+    pub fn sum_flags(&mut self, [a, b, result]: [u8; 3], preserved: u32) {
         let live = self.live;
-        self.live &= !keep;
+        self.live &= !preserved;
         self.adjust([a, b, result]);
         if self.wants(RflagsBits::OF) {
             // Both operands have the opposite sign of the result.
@@ -75,10 +75,10 @@ impl Lowering<'_> {
         self.live = live;
     }
 
-    /// Computes the flags of a subtraction; all values are sign-extended. Flags in `keep` are unchanged.
-    pub fn difference_flags(&mut self, [a, b, result]: [u8; 3], keep: u32) {
+    /// Computes the flags of a subtraction; all values are sign-extended. Flags in `preserved` are unchanged.
+    pub fn difference_flags(&mut self, [a, b, result]: [u8; 3], preserved: u32) {
         let live = self.live;
-        self.live &= !keep;
+        self.live &= !preserved;
         self.adjust([a, b, result]);
         if self.wants(RflagsBits::OF) {
             self.assembler.three(La::Xor, SCRATCH, a, b);
@@ -380,8 +380,8 @@ impl Lowering<'_> {
     /// SETcc from a value; `is_bit` says that the value is 0 or 1.
     pub fn set_byte(&mut self, value: u8, if_zero: bool, is_bit: bool) {
         let i = self.instruction;
-        let whole = is_register(&i, 0).filter(|register| !is_high(*register) && self.is_widened(*register));
-        if let Some(register) = whole {
+        let widened = is_register(&i, 0).filter(|register| !is_high(*register) && self.is_widened(*register));
+        if let Some(register) = widened {
             let n = number(register);
             let d = self.define(n);
             self.put_bit(d, value, if_zero, is_bit);
@@ -430,15 +430,16 @@ impl Lowering<'_> {
         };
         let old = if bytes == 8 { self.wide(n) } else { self.at(n) };
         let of_old = self.known.of(old);
-        let (moved, kept) = if if_zero { (La::Masknez, La::Maskeqz) } else { (La::Maskeqz, La::Masknez) };
+        let (new_value_mask, old_value_mask) =
+            if if_zero { (La::Masknez, La::Maskeqz) } else { (La::Maskeqz, La::Masknez) };
         let d = if bytes == 2 { self.temporary() } else { self.define(n) };
         if source == 0 {
-            self.assembler.three(kept, d, old, value);
+            self.assembler.three(old_value_mask, d, old, value);
         } else if old == 0 {
-            self.assembler.three(moved, d, source, value);
+            self.assembler.three(new_value_mask, d, source, value);
         } else {
-            self.assembler.three(moved, SCRATCH, source, value);
-            self.assembler.three(kept, d, old, value);
+            self.assembler.three(new_value_mask, SCRATCH, source, value);
+            self.assembler.three(old_value_mask, d, old, value);
             self.assembler.three(La::Or, d, d, SCRATCH);
         }
         match bytes {

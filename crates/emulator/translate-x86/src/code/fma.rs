@@ -38,8 +38,8 @@ impl Fused {
             None => (false, name),
         };
         let at = name.find(|letter: char| letter.is_ascii_digit())?;
-        let (what, rest) = name.split_at(at);
-        let addend = match what {
+        let (operation, rest) = name.split_at(at);
+        let addend = match operation {
             "madd" => Addend::Added,
             "msub" => Addend::Subtracted,
             "maddsub" => Addend::Alternating(true),

@@ -231,7 +231,7 @@ impl Lowering<'_> {
             return;
         }
         let offset = self.assembler.words.len() as u32;
-        let pc = self.place_of_code;
+        let pc = self.source_pc;
         let pending = self.pending();
         self.unit.positions.push(Position { offset, pc, is_boundary, counted: None, begins: false, pending });
     }
@@ -248,13 +248,13 @@ impl Lowering<'_> {
         self.known.valid[v] = 16;
     }
 
-    fn need(&self, n: usize, wanted: &Known, live: Live) -> Need {
+    fn need(&self, n: usize, required: &Known, live: Live) -> Need {
         if live.any >> n & 1 == 0 || n == RSP {
             return Need::Nothing;
         }
-        let (value, facts) = (self.known.value(n), wanted.facts[n]);
+        let (value, facts) = (self.known.value(n), required.facts[n]);
         let elsewhere = if self.known.at[n] == GENERAL[n] { Need::Nothing } else { Need::Copy };
-        if wanted.narrow >> n & 1 == 0 {
+        if required.narrow >> n & 1 == 0 {
             return if self.known.is_loose(n) { Need::ZeroExtend } else { elsewhere };
         }
         if facts.sign && !value.sign {
@@ -266,35 +266,35 @@ impl Lowering<'_> {
         }
     }
 
-    /// Whether a transition to `wanted` with live registers `live` would destroy upper halves that are in `read`.
-    pub fn loses(&self, wanted: &Known, live: Live, read: Live) -> bool {
+    /// Whether a transition to `required` with live registers `live` would destroy upper halves that are in `read`.
+    pub fn loses(&self, required: &Known, live: Live, read: Live) -> bool {
         (0..16).any(|n| {
-            let is_cut = matches!(self.need(n, wanted, live), Need::ZeroExtend | Need::SignExtend);
+            let is_cut = matches!(self.need(n, required, live), Need::ZeroExtend | Need::SignExtend);
             let is_wide = self.known.narrow >> n & 1 == 0 && self.known.value(n).width > 32;
             is_cut && is_wide && read.wide >> n & 1 != 0
         })
     }
 
-    /// The number of conversions for a transition to `wanted` with live registers `live`.
-    pub fn misfits(&self, wanted: &Known, live: Live) -> usize {
-        (0..16).filter(|n| self.need(*n, wanted, live) != Need::Nothing).count()
-            + usize::from(self.known.stack != wanted.stack)
-            + self.misfit_uppers(wanted, live)
+    /// The number of conversions for a transition to `required` with live registers `live`.
+    pub fn misfits(&self, required: &Known, live: Live) -> usize {
+        (0..16).filter(|n| self.need(*n, required, live) != Need::Nothing).count()
+            + usize::from(self.known.stack != required.stack)
+            + self.misfit_uppers(required, live)
     }
 
-    /// Whether a transition to `wanted` with live registers `live` needs no code.
-    pub fn fits(&self, wanted: &Known, live: Live) -> bool {
-        self.known.stack == wanted.stack
-            && (0..16).all(|n| self.need(n, wanted, live) == Need::Nothing)
-            && (0..16).all(|v| live.vectors >> v & 1 == 0 || self.known.valid[v] >= wanted.valid[v])
-            && self.misfit_uppers(wanted, live) == 0
+    /// Whether a transition to `required` with live registers `live` needs no code.
+    pub fn fits(&self, required: &Known, live: Live) -> bool {
+        self.known.stack == required.stack
+            && (0..16).all(|n| self.need(n, required, live) == Need::Nothing)
+            && (0..16).all(|v| live.vectors >> v & 1 == 0 || self.known.valid[v] >= required.valid[v])
+            && self.misfit_uppers(required, live) == 0
     }
 
-    /// Emits the transition to `wanted` with live registers `live`. `is_boundary` says that the program can be
-    /// interrupted during the transition, before the instruction at `place_of_code`.
-    pub fn fit(&mut self, wanted: &Known, live: Live, is_boundary: bool) {
+    /// Emits the transition to `required` with live registers `live`. `is_boundary` says that the program can be
+    /// interrupted during the transition, before the instruction at `source_pc`.
+    pub fn fit(&mut self, required: &Known, live: Live, is_boundary: bool) {
         for n in 0..16 {
-            match self.need(n, wanted, live) {
+            match self.need(n, required, live) {
                 Need::Nothing => {}
                 Need::Copy => {
                     let scaled = self.scaled;
@@ -306,12 +306,12 @@ impl Lowering<'_> {
             }
         }
         for v in (0..16).filter(|v| live.vectors >> v & 1 != 0) {
-            if self.known.valid[v] < wanted.valid[v] && wanted.upper(v) != Upper::Above {
+            if self.known.valid[v] < required.valid[v] && required.upper(v) != Upper::Above {
                 self.complete(v);
             }
         }
-        self.fit_uppers(wanted, live);
-        self.step_stack(wanted.stack, is_boundary);
+        self.fit_uppers(required, live);
+        self.step_stack(required.stack, is_boundary);
     }
 
     /// Makes all state architectural: before the instruction if `is_boundary`, otherwise at its end.
@@ -331,14 +331,15 @@ pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
     for n in (0..16).filter(|n| *n != RSP && live.any >> *n & 1 != 0) {
         let bit = 1u16 << n;
         let is_zero_above = |known: &Known| known.narrow & bit != 0 || known.value(n).width <= 32;
-        let of = |known: &Known| known.value(n);
-        let all = outs.iter().map(|(_, known)| of(known)).reduce(Facts::or).unwrap_or(Facts::NONE);
+        let facts_of = |known: &Known| known.value(n);
+        let all = outs.iter().map(|(_, known)| facts_of(known)).reduce(Facts::or).unwrap_or(Facts::NONE);
         if live.wide & bit == 0 || outs.iter().all(|(_, known)| is_zero_above(known)) {
             joined.narrow |= bit;
-            let chosen = of(&first);
+            let chosen = facts_of(&first);
             joined.facts[n] = if all.sign || all.width <= 32 && !chosen.sign {
                 all
-            } else if chosen.sign || outs.iter().any(|(backwards, known)| *backwards && of(known).sign) {
+            } else if chosen.sign || outs.iter().any(|(backwards, known)| *backwards && facts_of(known).sign)
+            {
                 Facts::WORD
             } else if chosen.width <= 32 {
                 Facts::ZERO_EXTENDED
@@ -346,7 +347,8 @@ pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
                 Facts::NONE
             };
         } else {
-            let proper = |known: &Known| if known.is_loose(n) { Facts::ZERO_EXTENDED } else { of(known) };
+            let proper =
+                |known: &Known| if known.is_loose(n) { Facts::ZERO_EXTENDED } else { facts_of(known) };
             joined.facts[n] =
                 outs.iter().map(|(_, known)| proper(known)).reduce(Facts::or).unwrap_or(Facts::NONE);
         }

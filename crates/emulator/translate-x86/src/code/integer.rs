@@ -103,8 +103,8 @@ impl Lowering<'_> {
             Some(register) => self.write_register(register, value),
             None => {
                 let t = self.temporary();
-                let place = self.place(t);
-                self.store_from(value, place, i.memory_size().size());
+                let location = self.place(t);
+                self.store_from(value, location, i.memory_size().size());
             }
         }
     }
@@ -178,8 +178,8 @@ impl Lowering<'_> {
         };
         let live = self.live;
         self.live &= !i.rflags_modified();
-        let is_there = i.op1_kind() != OpKind::Memory;
-        if is_there {
+        let is_loaded = i.op1_kind() != OpKind::Memory;
+        if is_loaded {
             self.arithmetic(None);
         } else {
             // Reuse loaded operands.
@@ -267,10 +267,10 @@ impl Lowering<'_> {
                 self.arithmetic(None);
             }
             Not => {
-                let (a, place) = self.first(Extension::Any);
+                let (a, location) = self.first(Extension::Any);
                 let t = self.temporary();
                 self.assembler.three(La::Nor, t, a, 0);
-                self.write_back(t, place);
+                self.write_back(t, location);
             }
             Adc | Sbb => self.with_carry(),
             Adcx | Adox => self.add_with_one_flag(),
@@ -313,19 +313,19 @@ impl Lowering<'_> {
         match is_register(&i, 0) {
             Some(register) => (self.read_register(register, extension), None),
             None => {
-                let place = self.near();
+                let location = self.near();
                 let t = self.temporary();
-                self.load_to(t, place, i.memory_size().size(), extension);
-                (t, Some(place))
+                self.load_to(t, location, i.memory_size().size(), extension);
+                (t, Some(location))
             }
         }
     }
 
     /// Writes the first operand to the place that [`Self::first`] returned.
-    pub fn write_back(&mut self, value: u8, place: Option<OperandLocation>) {
+    pub fn write_back(&mut self, value: u8, location: Option<OperandLocation>) {
         let i = self.instruction;
-        match place {
-            Some(place) => self.store_from(value, place, i.memory_size().size()),
+        match location {
+            Some(location) => self.store_from(value, location, i.memory_size().size()),
             None => self.write_register(i.op0_register(), value),
         }
     }
@@ -411,11 +411,11 @@ impl Lowering<'_> {
 
     /// Translates arithmetic that needs little or no code: zeroing idioms, stack adjustments, TEST of a register with
     /// itself. The result is as for [`Self::arithmetic`].
-    fn easy_arithmetic(
+    fn simple_arithmetic(
         &mut self,
         kind: Arithmetic,
         reader: Option<ConditionCode>,
-        wanted: u32,
+        live_flags: u32,
         bytes: usize,
     ) -> Option<u8> {
         let i = self.instruction;
@@ -425,14 +425,14 @@ impl Lowering<'_> {
         }
         let is_of_stack = i.mnemonic() != Mnemonic::Cmp && is_register(&i, 0) == Some(Register::RSP);
         if is_of_stack
-            && wanted == 0
+            && live_flags == 0
             && reader.is_none()
             && let Some(step) = stack_step(&i, kind)
         {
             self.move_stack(step);
             return Some(STACK_POINTER);
         }
-        tests_itself(&i).then(|| self.test_itself(reader, wanted, bytes))
+        tests_itself(&i).then(|| self.test_itself(reader, live_flags, bytes))
     }
 
     /// ADD, SUB, AND, OR, XOR, INC, DEC, NEG, CMP, TEST. Returns the register with the result. If a `reader` is fused
@@ -441,33 +441,33 @@ impl Lowering<'_> {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
         let mnemonic = i.mnemonic();
-        let wanted = self.live & i.rflags_modified();
+        let live_flags = self.live & i.rflags_modified();
         let kind = Arithmetic::of(mnemonic).unwrap_or(Arithmetic::Subtract);
-        if let Some(done) = self.easy_arithmetic(kind, reader, wanted, bytes) {
-            return done;
+        if let Some(result) = self.simple_arithmetic(kind, reader, live_flags, bytes) {
+            return result;
         }
         let is_negation = mnemonic == Mnemonic::Neg;
         let discards = matches!(mnemonic, Mnemonic::Cmp | Mnemonic::Test);
         let destination = is_register(&i, 0).filter(|_| !discards);
-        let beyond = wanted & BEYOND_RESULT != 0 && !kind.is_logic();
+        let needs_operands = live_flags & BEYOND_RESULT != 0 && !kind.is_logic();
         // Whether the result must be extended from its size.
-        let extends = wanted != 0 || reader.is_some();
-        let extension = if beyond { Extension::Sign } else { Extension::Any };
-        let (a, place) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
-        let field = self.field_of(kind, bytes, reader).filter(|_| wanted == 0);
+        let extends = live_flags != 0 || reader.is_some();
+        let extension = if needs_operands { Extension::Sign } else { Extension::Any };
+        let (a, location) = if discards { (self.read(0, extension), None) } else { self.first(extension) };
+        let field = self.field_of(kind, bytes, reader).filter(|_| live_flags == 0);
         let b = if is_negation {
             Second::Register(a)
         } else if field.is_some() {
             Second::Constant(0)
         } else {
-            self.second(kind, bytes, extension, beyond)
+            self.second(kind, bytes, extension, needs_operands)
         };
         let a = if is_negation { 0 } else { a };
         let (facts_a, facts_b) = (self.known.of(a), self.facts_of_second(b));
         // Write the result directly to its register if the old value is not needed.
-        let straight = destination.is_some() && bytes >= 4 && !beyond;
+        let in_place = destination.is_some() && bytes >= 4 && !needs_operands;
         let d = match destination {
-            Some(register) if straight => self.define(number(register)),
+            Some(register) if in_place => self.define(number(register)),
             _ => self.temporary(),
         };
         let mut facts = if let Some((last, first)) = field {
@@ -477,30 +477,30 @@ impl Lowering<'_> {
             self.combine(kind, d, a, b, bytes);
             kind.facts(bytes, facts_a, facts_b)
         };
-        let by_equality = wanted == 0 && reader.is_some_and(is_equality);
+        let by_equality = live_flags == 0 && reader.is_some_and(is_equality);
         if extends && bytes < 8 && !is_extended(facts, bytes, by_equality) {
             self.extend(d, d, bytes, Extension::Sign);
             facts = Facts::WORD;
         }
-        if place.is_some() {
-            self.write_back(d, place);
+        if location.is_some() {
+            self.write_back(d, location);
         }
-        if wanted != 0 {
+        if live_flags != 0 {
             self.arithmetic_flags(kind, a, b, d);
         }
         if let Some(register) = destination {
-            self.place_result(register, d, straight, facts);
+            self.place_result(register, d, in_place, facts);
         }
         d
     }
 
-    /// Writes the result `d` to its register, unless it was computed there (`straight`).
-    fn place_result(&mut self, register: Register, d: u8, straight: bool, facts: Facts) {
+    /// Writes the result `d` to its register, unless it was computed there (`in_place`).
+    fn place_result(&mut self, register: Register, d: u8, in_place: bool, facts: Facts) {
         if register.size() < 4 {
             return self.write_register(register, d);
         }
         let n = number(register);
-        if !straight {
+        if !in_place {
             let own = self.define(n);
             self.assembler.copy(own, d);
         }
@@ -521,15 +521,15 @@ impl Lowering<'_> {
     /// Computes the flags of a result `d`.
     fn arithmetic_flags(&mut self, kind: Arithmetic, a: u8, b: Second, d: u8) {
         let second = if let Second::Register(b) = b { Some(b) } else { None };
-        let beyond = self.live & self.instruction.rflags_modified() & BEYOND_RESULT != 0;
-        if self.extension_flags(kind, a, second.filter(|_| beyond), d) {
+        let needs_operands = self.live & self.instruction.rflags_modified() & BEYOND_RESULT != 0;
+        if self.extension_flags(kind, a, second.filter(|_| needs_operands), d) {
             return;
         }
-        let keep = if steps(&self.instruction) { RflagsBits::CF } else { 0 };
+        let preserved = if steps(&self.instruction) { RflagsBits::CF } else { 0 };
         match (kind, b) {
             (kind, _) if kind.is_logic() => self.logic_flags(d),
-            (Arithmetic::Add, Second::Register(b)) => self.sum_flags([a, b, d], keep),
-            (_, Second::Register(b)) => self.difference_flags([a, b, d], keep),
+            (Arithmetic::Add, Second::Register(b)) => self.sum_flags([a, b, d], preserved),
+            (_, Second::Register(b)) => self.difference_flags([a, b, d], preserved),
             _ => self.result_flags(d),
         }
     }
@@ -543,8 +543,8 @@ impl Lowering<'_> {
     }
 
     /// TEST of a register with itself.
-    fn test_itself(&mut self, reader: Option<ConditionCode>, wanted: u32, bytes: usize) -> u8 {
-        let unsigned = wanted == 0
+    fn test_itself(&mut self, reader: Option<ConditionCode>, live_flags: u32, bytes: usize) -> u8 {
+        let unsigned = live_flags == 0
             && reader.is_some_and(is_equality)
             && self.cost_of(0, Extension::Zero) <= self.cost_of(0, Extension::Sign);
         let extension = match (unsigned, bytes) {
@@ -553,7 +553,7 @@ impl Lowering<'_> {
             _ => Extension::Sign,
         };
         let a = self.read(0, extension);
-        if wanted != 0 && !self.extension_flags(Arithmetic::And, a, None, a) {
+        if live_flags != 0 && !self.extension_flags(Arithmetic::And, a, None, a) {
             self.logic_flags(a);
         }
         a
@@ -575,16 +575,20 @@ impl Lowering<'_> {
     fn with_carry(&mut self) {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
-        let wanted = self.live & i.rflags_modified();
+        let live_flags = self.live & i.rflags_modified();
         let adds = i.mnemonic() == Mnemonic::Adc;
-        if !adds && wanted == 0 && is_register(&i, 0).is_some() && is_register(&i, 0) == is_register(&i, 1) {
+        if !adds
+            && live_flags == 0
+            && is_register(&i, 0).is_some()
+            && is_register(&i, 0) == is_register(&i, 1)
+        {
             // SBB of a register with itself gives all ones or zero.
             self.assembler.three(La::SubD, SCRATCH, 0, CARRY);
             self.write(SCRATCH);
             return;
         }
-        let extension = if wanted != 0 { Extension::Sign } else { Extension::Any };
-        let (a, place) = self.first(extension);
+        let extension = if live_flags != 0 { Extension::Sign } else { Extension::Any };
+        let (a, location) = self.first(extension);
         let b = match self.second(Arithmetic::Xor, bytes, extension, true) {
             Second::Register(b) => b,
             Second::Constant(_) => unreachable!("the operand is a register"),
@@ -597,19 +601,19 @@ impl Lowering<'_> {
             (false, false) => La::SubD,
         };
         self.assembler.three(op, half, a, b);
-        if bytes < 4 && wanted != 0 {
+        if bytes < 4 && live_flags != 0 {
             self.extend(half, half, bytes, Extension::Sign);
         }
         self.assembler.three(op, d, half, CARRY);
-        if bytes < 4 && wanted != 0 {
+        if bytes < 4 && live_flags != 0 {
             self.extend(d, d, bytes, Extension::Sign);
         }
-        if place.is_some() {
-            self.write_back(d, place);
+        if location.is_some() {
+            self.write_back(d, location);
         }
         self.carry_flags([a, b, half, d], adds);
-        if place.is_none() {
-            self.write_back(d, place);
+        if location.is_none() {
+            self.write_back(d, location);
         }
     }
 

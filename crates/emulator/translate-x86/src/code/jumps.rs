@@ -21,8 +21,8 @@ impl Lowering<'_> {
             self.assembler.copy(TARGET, register);
         } else {
             let t = self.temporary();
-            let place = self.place(t);
-            self.load_to(TARGET, place, 8, Extension::Zero);
+            let location = self.place(t);
+            self.load_to(TARGET, location, 8, Extension::Zero);
         }
     }
 
@@ -34,10 +34,10 @@ impl Lowering<'_> {
         }
         // All temporaries are free here.
         let spare = TEMPORARIES[0];
-        let (miss, back) = (self.assembler.label(), self.assembler.label());
+        let (miss, resume) = (self.assembler.label(), self.assembler.label());
         self.assembler.look_up_hashed(&options, 1, [d, TARGET, spare], miss);
-        self.assembler.place(back);
-        self.misses.push((miss, d, self.instruction.ip(), back));
+        self.assembler.place(resume);
+        self.misses.push((miss, d, self.instruction.ip(), resume));
     }
 
     /// Looks up the host address of the target in the lookup table.
@@ -88,30 +88,30 @@ impl Lowering<'_> {
     /// Before a backward branch, emits the transition for its target in advance, because the branch is usually taken.
     pub fn ready(&mut self, target: u64) {
         if target <= self.instruction.ip() && self.target_of_jumps(target).is_some() {
-            let (_, wanted, live) = self.way_to(target);
+            let (_, required, live) = self.jump_to(target);
             // This includes registers that the branch's comparison or address still reads.
-            let read = self.read_behind().or(self.around[self.index].uses.reads);
+            let read = self.live_after().or(self.around[self.index].uses.reads);
             // More than one conversion would cost the fall-through path too much, and it may need the state that the
             // transition destroys.
-            if self.misfits(&wanted, live) > 1 || self.loses(&wanted, live, read) {
+            if self.misfits(&required, live) > 1 || self.loses(&required, live, read) {
                 return;
             }
-            self.fit(&wanted, live, true);
+            self.fit(&required, live, true);
         }
     }
 
     /// Emits a branch to the target of the current instruction.
     pub fn branch(&mut self, branch: Branch) {
         let target = self.instruction.near_branch_target();
-        self.flags_home(self.reach.live_where_taken(&self.instruction));
-        self.note_out(target);
-        let (goal, wanted, live) = self.way_to(target);
-        if self.fits(&wanted, live) {
+        self.flags_to_registers(self.reach.live_at_target(&self.instruction));
+        self.record_out_state(target);
+        let (goal, required, live) = self.jump_to(target);
+        if self.fits(&required, live) {
             self.assembler.jump(branch.holds, goal);
         } else {
-            let way = self.assembler.label();
-            self.ways.push((way, Known { flagged: 0, ..self.known }, target));
-            self.assembler.jump(branch.holds, Goal::Label(way));
+            let transition = self.assembler.label();
+            self.transitions.push((transition, Known { flagged: 0, ..self.known }, target));
+            self.assembler.jump(branch.holds, Goal::Label(transition));
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) struct Lowering<'a> {
     pub around: &'a [Around],
     pub index: usize,
     /// The source address recorded in positions.
-    pub place_of_code: u64,
+    pub source_pc: u64,
     /// The flags that the current instruction must write.
     pub live: u32,
     /// Out-of-line services: label, instruction, and the label to return to.
@@ -55,11 +55,11 @@ pub(super) struct Lowering<'a> {
     /// Out-of-line hash-table misses: label, register for the host address, source address, and the label to return to.
     pub misses: Vec<(Label, u8, u64, Label)>,
     /// Out-of-line transitions of taken branches whose target needs another state.
-    pub ways: Vec<(Label, Known, u64)>,
+    pub transitions: Vec<(Label, Known, u64)>,
     /// A mask of temporaries used by the current instruction.
     taken: u8,
     /// The first instruction that ran out of temporaries. Its code is invalid.
-    pub short_at: Option<u64>,
+    pub out_of_temporaries_at: Option<u64>,
     vectors_taken: usize,
     /// Out-of-line clearings of upper halves.
     pub clearings: Vec<Clearing>,
@@ -140,13 +140,13 @@ impl<'a> Lowering<'a> {
             block: &[],
             around: &[],
             index: 0,
-            place_of_code: 0,
+            source_pc: 0,
             live: 0,
             stubs: Vec::new(),
             misses: Vec::new(),
-            ways: Vec::new(),
+            transitions: Vec::new(),
             taken: 0,
-            short_at: None,
+            out_of_temporaries_at: None,
             vectors_taken: 0,
             clearings: Vec::new(),
             is_wide: false,
@@ -182,16 +182,17 @@ impl<'a> Lowering<'a> {
 
     /// Allocates a general register for the current instruction. If none is free, the unit must be discarded.
     pub fn temporary(&mut self) -> u8 {
-        let kept = self.scaled.map(|scaled| scaled.at);
+        let cached_register = self.scaled.map(|scaled| scaled.at);
         let is_free = |lowering: &Self, n: usize| lowering.taken >> n & 1 == 0;
         let free = (0..TEMPORARIES.len()).filter(|n| is_free(self, *n));
-        let found = free.clone().find(|n| Some(TEMPORARIES[*n]) != kept).or_else(|| free.clone().next());
-        let Some(n) = found else {
-            self.short_at.get_or_insert(self.instruction.ip());
+        let chosen =
+            free.clone().find(|n| Some(TEMPORARIES[*n]) != cached_register).or_else(|| free.clone().next());
+        let Some(n) = chosen else {
+            self.out_of_temporaries_at.get_or_insert(self.instruction.ip());
             return SCRATCH;
         };
         self.taken |= 1 << n;
-        if Some(TEMPORARIES[n]) == kept {
+        if Some(TEMPORARIES[n]) == cached_register {
             self.scaled = None;
         }
         TEMPORARIES[n]
@@ -199,21 +200,21 @@ impl<'a> Lowering<'a> {
 
     /// The register with a cached sum of base and scaled index, reserved for the current instruction.
     pub fn scaled(&mut self, base: Option<usize>, index: usize, shift: u32) -> Option<u8> {
-        let found =
+        let cached =
             self.scaled.filter(|scaled| (scaled.base, scaled.index, scaled.shift) == (base, index, shift))?;
-        let n = TEMPORARIES.iter().position(|temporary| *temporary == found.at)?;
+        let n = TEMPORARIES.iter().position(|temporary| *temporary == cached.at)?;
         self.taken |= 1 << n;
-        Some(found.at)
+        Some(cached.at)
     }
 
     /// Allocates a vector register for the current instruction. If none is free, the unit must be discarded.
     pub fn vector_temporary(&mut self) -> u8 {
-        let Some(found) = VECTOR_TEMPORARIES.get(self.vectors_taken) else {
-            self.short_at.get_or_insert(self.instruction.ip());
+        let Some(register) = VECTOR_TEMPORARIES.get(self.vectors_taken) else {
+            self.out_of_temporaries_at.get_or_insert(self.instruction.ip());
             return VECTOR_TEMPORARIES[0];
         };
         self.vectors_taken += 1;
-        *found
+        *register
     }
 
     /// The register state that is not architectural.
@@ -223,14 +224,14 @@ impl<'a> Lowering<'a> {
 
     /// Lowers the block of a leader. The block at `next` is laid out after it.
     fn block(&mut self, number: usize, next: Option<u64>) {
-        let falls = self.reach.behind(number);
+        let falls = self.reach.fall_through(number);
         (self.block, self.around) = (self.reach.block(number), self.reach.around(number));
         self.index = 0;
         while self.index < self.block.len() {
             self.instruction = self.block[self.index];
             self.live = self.around[self.index].flags;
             (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
-            self.place_of_code = self.instruction.ip();
+            self.source_pc = self.instruction.ip();
             self.position(true);
             if !self.reach.options.has(Optimization::Forms) {
                 self.fit(&Known::default(), Live::ALL, true);
@@ -249,7 +250,7 @@ impl<'a> Lowering<'a> {
             self.index += 1;
         }
         if let Some(pc) = falls {
-            self.flags_home(self.around.last().map_or(ARITHMETIC, |last| last.flags));
+            self.flags_to_registers(self.around.last().map_or(ARITHMETIC, |last| last.flags));
             self.known.flagged = 0;
             self.leave(pc, next);
         }
@@ -286,7 +287,7 @@ impl<'a> Lowering<'a> {
     pub fn skip_reader(&mut self) {
         self.index += 1;
         self.instruction = self.block[self.index];
-        self.place_of_code = self.instruction.ip();
+        self.source_pc = self.instruction.ip();
     }
 
     fn one(&mut self, next: Option<u64>) {
@@ -304,11 +305,11 @@ impl<'a> Lowering<'a> {
                 self.push_return();
                 let target = i.near_branch_target();
                 if let Some(number) = self.target_of_jumps(target) {
-                    let wanted = self.wanted(number);
+                    let required = self.wanted(number);
                     if self.assembler.is_blank {
                         self.block_outs.push((number, false, Known { stack: -8, ..Known::default() }));
                     }
-                    self.fit(&wanted, self.reach.registers_of(number), false);
+                    self.fit(&required, self.reach.registers_of(number), false);
                     self.assembler.jump(Code::new(La::Bl), Goal::Label(self.inner(number)));
                 } else {
                     self.settle(false);
@@ -333,12 +334,12 @@ impl<'a> Lowering<'a> {
             }
             FlowControl::Return if matches!(i.mnemonic(), Mnemonic::Ret) => {
                 let popped = if i.op_count() == 1 { i32::from(i.immediate16()) } else { 0 };
-                if self.known.stack + popped > FARTHEST {
+                if self.known.stack + popped > MAX_STACK_OFFSET {
                     self.step_stack(0, true);
                 }
                 self.assembler.immediate(La::LdD, TARGET, STACK_POINTER, self.known.stack);
                 self.known.stack += 8;
-                if popped > FARTHEST {
+                if popped > MAX_STACK_OFFSET {
                     self.settle(false);
                     self.add_constant(STACK_POINTER, STACK_POINTER, popped.into());
                 } else {
@@ -386,15 +387,15 @@ impl<'a> Lowering<'a> {
         if self.scalar_in_place() {
             return;
         }
-        let kept = if is_scalar(&i) { used.vectors_written } else { 0 };
-        for v in (0..16).filter(|v| (used.reads.vectors | kept) >> v & 1 != 0) {
+        let partially_written = if is_scalar(&i) { used.vectors_written } else { 0 };
+        for v in (0..16).filter(|v| (used.reads.vectors | partially_written) >> v & 1 != 0) {
             self.complete(v);
         }
-        let done = self.vector() || self.scalar();
+        let is_translated = self.vector() || self.scalar();
         for v in (0..16).filter(|v| used.vectors_written >> v & 1 != 0) {
             (self.known.valid[v], self.known.used[v]) = (16, 16);
         }
-        if !done {
+        if !is_translated {
             self.serve();
         }
     }
@@ -408,7 +409,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The registers that are live after the instruction.
-    pub fn read_behind(&self) -> Live {
+    pub fn live_after(&self) -> Live {
         self.around[self.index].registers
     }
 
@@ -429,31 +430,31 @@ impl<'a> Lowering<'a> {
         self.scaled = None;
     }
 
-    /// Creates an out-of-line exit at which the engine executes the instruction, then continues at `back`.
-    pub fn rare(&mut self, back: Label) -> Label {
+    /// Creates an out-of-line exit at which the engine executes the instruction, then continues at `resume`.
+    pub fn rare(&mut self, resume: Label) -> Label {
         let label = self.assembler.label();
-        self.stubs.push((label, self.instruction, back));
+        self.stubs.push((label, self.instruction, resume));
         label
     }
 
     /// Emits all out-of-line code.
     fn out_of_line(&mut self) {
-        for (label, instruction, back) in std::mem::take(&mut self.stubs) {
+        for (label, instruction, resume) in std::mem::take(&mut self.stubs) {
             self.assembler.place(label);
             self.unit.exit(&mut self.assembler, instruction.ip(), Exit::Service(instruction));
-            self.assembler.go(Goal::Label(back));
+            self.assembler.go(Goal::Label(resume));
         }
-        for (label, d, pc, back) in std::mem::take(&mut self.misses) {
+        for (label, d, pc, resume) in std::mem::take(&mut self.misses) {
             self.assembler.place(label);
-            self.place_of_code = pc;
+            self.source_pc = pc;
             self.aside();
             self.look_up_in_table(d);
-            self.assembler.go(Goal::Label(back));
+            self.assembler.go(Goal::Label(resume));
         }
-        for (label, known, target) in std::mem::take(&mut self.ways) {
+        for (label, known, target) in std::mem::take(&mut self.transitions) {
             self.assembler.place(label);
             self.known = known;
-            self.place_of_code = target;
+            self.source_pc = target;
             let offset = self.assembler.words.len() as u32;
             let pending = self.pending();
             self.unit.positions.push(Position {
@@ -464,7 +465,7 @@ impl<'a> Lowering<'a> {
                 begins: true,
                 pending,
             });
-            let (goal, wanted, live) = self.way_to(target);
+            let (goal, wanted, live) = self.jump_to(target);
             self.fit(&wanted, live, true);
             self.assembler.go(goal);
         }
@@ -472,7 +473,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// How to jump to an address: the target, the state required there, and the registers live there.
-    pub fn way_to(&self, target: u64) -> (Goal, Known, Live) {
+    pub fn jump_to(&self, target: u64) -> (Goal, Known, Live) {
         match self.target_of_jumps(target) {
             Some(number) => {
                 (Goal::Label(self.inner(number)), self.wanted(number), self.reach.registers_of(number))
@@ -482,11 +483,11 @@ impl<'a> Lowering<'a> {
     }
 
     /// Records the current state as an incoming state of a jump's target.
-    pub fn note_out(&mut self, target: u64) {
-        self.note_out_of(target, target <= self.instruction.ip());
+    pub fn record_out_state(&mut self, target: u64) {
+        self.record_out_state_of(target, target <= self.instruction.ip());
     }
 
-    fn note_out_of(&mut self, target: u64, is_back: bool) {
+    fn record_out_state_of(&mut self, target: u64, is_back: bool) {
         if self.assembler.is_blank
             && let Some(number) = self.target_of_jumps(target)
         {
@@ -509,14 +510,14 @@ impl<'a> Lowering<'a> {
 
     /// Continues at an address. The block at `next` is laid out after this one.
     fn leave(&mut self, to: u64, next: Option<u64>) {
-        self.note_out(to);
-        let (goal, wanted, live) = self.way_to(to);
+        self.record_out_state(to);
+        let (goal, required, live) = self.jump_to(to);
         // The transition belongs to the target.
-        let unfit = !self.fits(&wanted, live);
+        let unfit = !self.fits(&required, live);
         if unfit {
-            self.place_of_code = to;
+            self.source_pc = to;
             self.between(to);
-            self.fit(&wanted, live, true);
+            self.fit(&required, live, true);
         }
         if next != Some(to) || !matches!(goal, Goal::Label(_)) {
             self.assembler.go(goal);
@@ -542,34 +543,36 @@ impl<'a> Lowering<'a> {
 
     /// Continues at the return address of a call, unless it is laid out next.
     fn returned(&mut self, next: Option<u64>) {
-        let behind = self.instruction.next_ip();
-        if next == Some(behind) {
+        let return_address = self.instruction.next_ip();
+        if next == Some(return_address) {
             return;
         }
-        match self.reach.number(behind) {
+        match self.reach.number(return_address) {
             Some(number) => self.assembler.go(Goal::Label(self.outer(number))),
-            None => self.assembler.go(Goal::Source(behind)),
+            None => self.assembler.go(Goal::Source(return_address)),
         }
     }
 
     fn push_return(&mut self) {
-        let behind = self.instruction.next_ip();
+        let return_address = self.instruction.next_ip();
         self.reserve_stack(8);
-        self.assembler.constant(SCRATCH, behind as i64);
+        self.assembler.constant(SCRATCH, return_address as i64);
         self.assembler.immediate(La::StD, SCRATCH, STACK_POINTER, self.known.stack - 8);
         self.known.stack -= 8;
     }
 
     /// Ensures that RSP can change by `bytes` without adjusting the LoongArch stack pointer.
     pub fn reserve_stack(&mut self, bytes: i32) {
-        if (self.known.stack - bytes).abs() > FARTHEST || (self.known.stack + bytes).abs() > FARTHEST {
+        if (self.known.stack - bytes).abs() > MAX_STACK_OFFSET
+            || (self.known.stack + bytes).abs() > MAX_STACK_OFFSET
+        {
             self.step_stack(0, true);
         }
     }
 }
 
 /// The maximum difference of RSP and the LoongArch stack pointer, in bytes.
-pub(super) const FARTHEST: i32 = 1024;
+pub(super) const MAX_STACK_OFFSET: i32 = 1024;
 
 /// The register that is operand `operand`, if it is one.
 pub(super) fn is_register(i: &Instruction, operand: u32) -> Option<Register> {

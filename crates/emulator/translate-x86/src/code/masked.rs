@@ -32,10 +32,10 @@ impl Element {
 impl Lowering<'_> {
     /// Jumps over an element that is masked off.
     fn unless_masked(&mut self, element: &Element, t: u8, mask: u8, at: i32) -> Label {
-        let over = self.assembler.label();
+        let skip = self.assembler.label();
         self.assembler.immediate(element.pick, t, mask, at);
-        self.assembler.jump(Code { j: t, d: 0, ..Code::new(La::Bge) }, Goal::Label(over));
-        over
+        self.assembler.jump(Code { j: t, d: 0, ..Code::new(La::Bge) }, Goal::Label(skip));
+        skip
     }
 
     /// Translates a masked move or gather. Returns false for others.
@@ -57,7 +57,7 @@ impl Lowering<'_> {
             self.assembler.three(La::XvxorV, v, v, v);
         }
         for at in 0..register.size() as i32 / element.bytes {
-            let over = self.unless_masked(&element, t, mask, at);
+            let skip = self.unless_masked(&element, t, mask, at);
             let offset = at * element.bytes;
             if is_load {
                 self.assembler.immediate(element.load, t, base, offset);
@@ -66,7 +66,7 @@ impl Lowering<'_> {
                 self.assembler.immediate(element.pick, t, vector(register), at);
                 self.assembler.immediate(element.store, t, base, offset);
             }
-            self.assembler.place(over);
+            self.assembler.place(skip);
         }
         if is_load {
             self.copy_vector(vector(register), v);
@@ -99,7 +99,7 @@ impl Lowering<'_> {
         let (t, v, mask) = (self.temporary(), self.vector_temporary(), vector(chooser));
         self.assembler.three(La::XvorV, v, vector(d), vector(d));
         for at in 0..count {
-            let over = self.unless_masked(&element, t, mask, at);
+            let skip = self.unless_masked(&element, t, mask, at);
             self.assembler.immediate(indices.pick, t, vector(index), at);
             match i.memory_index_scale() {
                 1 => self.assembler.three(La::AddD, t, t, base),
@@ -110,7 +110,7 @@ impl Lowering<'_> {
             }
             self.assembler.immediate(element.load, t, t, 0);
             self.assembler.immediate(element.insert, v, t, at);
-            self.assembler.place(over);
+            self.assembler.place(skip);
         }
         if count * element.bytes == 8 {
             self.assembler.three(La::VpackevD, vector(d), ZERO_VECTOR, v);

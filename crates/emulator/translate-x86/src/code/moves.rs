@@ -104,9 +104,9 @@ impl Lowering<'_> {
         match from {
             None => {
                 let t = self.temporary();
-                let place = self.place(t);
+                let location = self.place(t);
                 let d = self.define(n);
-                self.load_to(d, place, bytes, extension);
+                self.load_to(d, location, bytes, extension);
             }
             Some(from) if signed && bytes == 4 && size == 8 => {
                 self.sign_extend(n, number(from));
@@ -200,13 +200,13 @@ impl Lowering<'_> {
     fn load_register(&mut self, register: Register) {
         let n = number(register);
         let t = self.temporary();
-        let place = self.place(t);
+        let location = self.place(t);
         let zero = register.size() == 8 || self.prefers_zero(n);
         let d = self.define(n);
         if zero {
-            self.load_to(d, place, register.size(), Extension::Zero);
+            self.load_to(d, location, register.size(), Extension::Zero);
         } else {
-            self.load_to(d, place, 4, Extension::Sign);
+            self.load_to(d, location, 4, Extension::Sign);
         }
         match (register.size(), zero) {
             (8, _) => self.defined_wide(n, Facts::NONE),
@@ -267,18 +267,19 @@ impl Lowering<'_> {
         }
         if register.size() != 8 || n == RSP {
             let t = self.temporary();
-            let place = self.place(t);
-            self.address_into(t, place);
+            let location = self.place(t);
+            self.address_into(t, location);
             self.write_register(register, t);
             return;
         }
         // Compute directly into the register, unless that would overwrite the base before it is used.
         let own = GENERAL[n];
-        let is_there = |register: Register| {
+        let is_own_register = |register: Register| {
             register != Register::None && number(register) != RSP && self.at(number(register)) == own
         };
         let displacement = i.memory_displacement64() as i64;
-        let needs_own = index == Register::None && is_there(base) && !(-1000..1000).contains(&displacement);
+        let needs_own =
+            index == Register::None && is_own_register(base) && !(-1000..1000).contains(&displacement);
         let t = if needs_own || base.size() == 4 || index.size() == 4 {
             self.temporary()
         } else {
@@ -289,8 +290,8 @@ impl Lowering<'_> {
             self.make_room(n);
             own
         };
-        let place = self.place(t);
-        if let OperandLocation::Near(at, 0) = place
+        let location = self.place(t);
+        if let OperandLocation::Near(at, 0) = location
             && at != own
             && let Some(from) = super::known::owner(at)
             && from != RSP
@@ -300,7 +301,7 @@ impl Lowering<'_> {
             return;
         }
         let d = self.define(n);
-        self.address_into(d, place);
+        self.address_into(d, location);
     }
 
     /// LEA of 32 bits.

@@ -6,7 +6,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::forms::number;
 use super::known::{Facts, RSP};
-use super::lower::{FARTHEST, Lowering, Scaled};
+use super::lower::{Lowering, MAX_STACK_OFFSET, Scaled};
 use crate::registers::*;
 
 /// The state of the bits above an operand.
@@ -42,26 +42,26 @@ impl Lowering<'_> {
             Register::GS => Some(SCRATCH),
             _ => None,
         };
-        let place = if matches!(base, Register::RIP | Register::EIP) {
+        let location = if matches!(base, Register::RIP | Register::EIP) {
             self.offset_place(t, 0, i.memory_displacement64() as i64)
         } else {
             self.plain_place(t, base, index)
         };
-        let place = if narrow {
-            self.address_into(t, place);
+        let location = if narrow {
+            self.address_into(t, location);
             self.assembler.field(La::BstrpickD, t, t, 31, 0);
             OperandLocation::Near(t, 0)
         } else {
-            place
+            location
         };
-        let Some(segment) = segment else { return place };
+        let Some(segment) = segment else { return location };
         if segment == SCRATCH {
-            self.address_into(t, place);
+            self.address_into(t, location);
             self.assembler.two(La::Movscr2gr, SCRATCH, GS_BASE);
             self.assembler.three(La::AddD, t, t, SCRATCH);
             return OperandLocation::Near(t, 0);
         }
-        match place {
+        match location {
             OperandLocation::Near(0, offset) => OperandLocation::Near(segment, offset),
             OperandLocation::Near(register, 0) => OperandLocation::Sum(register, segment),
             OperandLocation::Near(register, offset) => {
@@ -69,7 +69,7 @@ impl Lowering<'_> {
                 OperandLocation::Near(t, offset)
             }
             OperandLocation::Sum(..) => {
-                self.address_into(t, place);
+                self.address_into(t, location);
                 OperandLocation::Sum(t, segment)
             }
         }
@@ -179,8 +179,8 @@ impl Lowering<'_> {
     }
 
     /// Computes an address into a register.
-    pub fn address_into(&mut self, d: u8, place: OperandLocation) {
-        match place {
+    pub fn address_into(&mut self, d: u8, location: OperandLocation) {
+        match location {
             OperandLocation::Near(base, 0) => self.assembler.copy(d, base),
             OperandLocation::Near(base, offset) => self.assembler.immediate(La::AddiD, d, base, offset),
             OperandLocation::Sum(base, index) => self.assembler.three(La::AddD, d, base, index),
@@ -212,9 +212,9 @@ impl Lowering<'_> {
     }
 
     /// Loads `bytes` bytes.
-    pub fn load_to(&mut self, d: u8, place: OperandLocation, bytes: usize, extension: Extension) {
+    pub fn load_to(&mut self, d: u8, location: OperandLocation, bytes: usize, extension: Extension) {
         let zero = extension != Extension::Sign;
-        let (near, sum) = match (bytes, zero) {
+        let (offset_op, sum_op) = match (bytes, zero) {
             (1, true) => (La::LdBu, La::LdxBu),
             (1, false) => (La::LdB, La::LdxB),
             (2, true) => (La::LdHu, La::LdxHu),
@@ -223,25 +223,25 @@ impl Lowering<'_> {
             (4, false) => (La::LdW, La::LdxW),
             _ => (La::LdD, La::LdxD),
         };
-        self.access(near, sum, d, place);
+        self.access(offset_op, sum_op, d, location);
     }
 
     /// Stores `bytes` bytes.
-    pub fn store_from(&mut self, value: u8, place: OperandLocation, bytes: usize) {
-        let (near, sum) = match bytes {
+    pub fn store_from(&mut self, value: u8, location: OperandLocation, bytes: usize) {
+        let (offset_op, sum_op) = match bytes {
             1 => (La::StB, La::StxB),
             2 => (La::StH, La::StxH),
             4 => (La::StW, La::StxW),
             _ => (La::StD, La::StxD),
         };
-        self.access(near, sum, value, place);
+        self.access(offset_op, sum_op, value, location);
     }
 
     /// A load or store of any register.
-    pub fn access(&mut self, near: La, sum: La, d: u8, place: OperandLocation) {
-        match place {
-            OperandLocation::Near(base, offset) => self.assembler.immediate(near, d, base, offset),
-            OperandLocation::Sum(base, index) => self.assembler.three(sum, d, base, index),
+    pub fn access(&mut self, offset_op: La, sum_op: La, d: u8, location: OperandLocation) {
+        match location {
+            OperandLocation::Near(base, offset) => self.assembler.immediate(offset_op, d, base, offset),
+            OperandLocation::Sum(base, index) => self.assembler.three(sum_op, d, base, index),
         }
     }
 
@@ -265,8 +265,8 @@ impl Lowering<'_> {
             OpKind::Register => self.read_register(i.op_register(operand), extension),
             OpKind::Memory => {
                 let t = self.temporary();
-                let place = self.place(t);
-                self.load_to(t, place, i.memory_size().size(), extension);
+                let location = self.place(t);
+                self.load_to(t, location, i.memory_size().size(), extension);
                 t
             }
             _ => {
@@ -354,8 +354,8 @@ impl Lowering<'_> {
             }
             bytes => {
                 let high = is_high(register);
-                let before = self.known.value(n);
-                if before.width == 0 && !high {
+                let old_facts = self.known.value(n);
+                if old_facts.width == 0 && !high {
                     let d = self.define(n);
                     self.assembler.field(La::BstrpickD, d, value, 8 * bytes as u8 - 1, 0);
                     self.defined(n, Facts::of_width(8 * bytes as u8));
@@ -371,14 +371,14 @@ impl Lowering<'_> {
                     _ => (7, 0),
                 };
                 self.assembler.field(La::BstrinsD, d, value, last, first);
-                self.known.facts[n] = Facts { width: before.width.max(last + 1), ..before };
+                self.known.facts[n] = Facts { width: old_facts.width.max(last + 1), ..old_facts };
             }
         }
     }
 
     /// Whether a change of RSP by this amount can be deferred.
     pub fn is_step(value: i64) -> bool {
-        value.abs() <= FARTHEST.into()
+        value.abs() <= MAX_STACK_OFFSET.into()
     }
 }
 

@@ -18,7 +18,7 @@ struct Division {
     by: u8,
     signed: bool,
     /// The upper half of the dividend is zero.
-    nothing_above: bool,
+    upper_is_zero: bool,
     /// Registers for the quotient and the remainder.
     quotient: u8,
     rest: u8,
@@ -31,8 +31,8 @@ impl Lowering<'_> {
     pub(super) fn product(&mut self) {
         let i = self.instruction;
         let bytes = self.bytes_of(0);
-        let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
-        let extension = if wanted || bytes < 4 { Extension::Sign } else { Extension::Any };
+        let needs_flags = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
+        let extension = if needs_flags || bytes < 4 { Extension::Sign } else { Extension::Any };
         let (a, b) = if i.op_count() == 3 {
             let a = self.read(1, extension);
             (a, self.read(2, Extension::Sign))
@@ -41,7 +41,7 @@ impl Lowering<'_> {
             (a, self.read(1, extension))
         };
         let n = number(i.op0_register());
-        if bytes >= 4 && !wanted {
+        if bytes >= 4 && !needs_flags {
             let d = self.define(n);
             self.assembler.three(if bytes == 4 { La::MulW } else { La::MulD }, d, a, b);
             if bytes == 4 {
@@ -52,11 +52,11 @@ impl Lowering<'_> {
             return;
         }
         let d = self.temporary();
-        if wanted && bytes == 8 {
+        if needs_flags && bytes == 8 {
             self.assembler.three(La::MulhD, SCRATCH, a, b);
         }
         self.assembler.three(La::MulD, d, a, b);
-        if wanted {
+        if needs_flags {
             // The product overflows if the upper half is not the sign extension of the lower one.
             if bytes == 8 {
                 self.assembler.immediate(La::SraiD, CARRY, d, 63);
@@ -84,7 +84,7 @@ impl Lowering<'_> {
         let bytes = self.bytes_of(0);
         let signed = i.mnemonic() == Mnemonic::Imul;
         let extension = if signed { Extension::Sign } else { Extension::Zero };
-        let wanted = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
+        let needs_flags = self.live & (RflagsBits::CF | RflagsBits::OF) != 0;
         let b = self.read(0, extension);
         if bytes == 8 {
             let a = self.wide(0);
@@ -94,7 +94,7 @@ impl Lowering<'_> {
             self.assembler.three(La::MulD, low, a, b);
             let high = self.define(2);
             self.assembler.copy(high, t);
-            if wanted {
+            if needs_flags {
                 if signed {
                     self.assembler.immediate(La::SraiD, SCRATCH, low, 63);
                     self.assembler.three(La::Xor, t, t, SCRATCH);
@@ -103,12 +103,12 @@ impl Lowering<'_> {
             }
             return;
         }
-        let own = match bytes {
+        let accumulator = match bytes {
             4 => Register::EAX,
             2 => Register::AX,
             _ => Register::AL,
         };
-        let a = self.read_register(own, extension);
+        let a = self.read_register(accumulator, extension);
         let t = self.temporary();
         self.assembler.three(La::MulD, t, a, b);
         match bytes {
@@ -127,7 +127,7 @@ impl Lowering<'_> {
             }
             _ => self.write_register(Register::AX, t),
         }
-        if wanted {
+        if needs_flags {
             self.extend(SCRATCH, t, bytes, extension);
             self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
             self.product_flags(SCRATCH);
@@ -143,22 +143,22 @@ impl Lowering<'_> {
         }
         let signed = i.mnemonic() == Mnemonic::Idiv;
         // Typically because of a preceding XOR EDX, EDX.
-        let nothing_above = self.known.value(2).width == 0;
+        let upper_is_zero = self.known.value(2).width == 0;
         // The engine may execute the instruction, so all state must be architectural until its end.
         self.settle(true);
         self.pinned = !0;
-        let back = self.assembler.label();
-        let rare = self.rare(back);
+        let resume = self.assembler.label();
+        let rare = self.rare(resume);
         let b = self.read(0, if signed { Extension::Sign } else { Extension::Zero });
         self.unless(rare, La::Beqz, b, 0);
         let (quotient, rest) = (self.temporary(), self.temporary());
-        let division = Division { by: b, signed, nothing_above, quotient, rest, rare };
+        let division = Division { by: b, signed, upper_is_zero, quotient, rest, rare };
         if bytes == 8 {
             self.divide_wide(division)
         } else {
             self.divide_words(division)
         }
-        self.assembler.place(back);
+        self.assembler.place(resume);
         for n in [0, 2] {
             self.define(n);
             if bytes == 8 {
@@ -177,14 +177,14 @@ impl Lowering<'_> {
 
     /// Divides RDX:RAX if RDX is the extension of RAX. RAX receives the quotient, RDX the remainder.
     fn divide_wide(&mut self, division: Division) {
-        let Division { by: b, signed, nothing_above, rest, rare, .. } = division;
+        let Division { by: b, signed, upper_is_zero, rest, rare, .. } = division;
         if signed {
             self.assembler.immediate(La::SraiD, SCRATCH, RAX, 63);
             self.unless(rare, La::Bne, SCRATCH, RDX);
             // The smallest number divided by -1 overflows.
             self.assembler.immediate(La::AddiD, SCRATCH, b, 1);
             self.unless(rare, La::Beqz, SCRATCH, 0);
-        } else if !nothing_above {
+        } else if !upper_is_zero {
             self.unless(rare, La::Bnez, RDX, 0);
         }
         self.assembler.three(if signed { La::ModD } else { La::ModDu }, rest, RAX, b);
@@ -194,8 +194,8 @@ impl Lowering<'_> {
 
     /// Divides EDX:EAX. EAX receives the quotient, EDX the remainder.
     fn divide_words(&mut self, division: Division) {
-        let Division { by: b, signed, nothing_above, quotient, rest, rare } = division;
-        if !signed && nothing_above {
+        let Division { by: b, signed, upper_is_zero, quotient, rest, rare } = division;
+        if !signed && upper_is_zero {
             let dividend = self.unsigned(0);
             self.assembler.three(La::ModDu, rest, dividend, b);
             self.assembler.three(La::DivDu, RAX, dividend, b);

@@ -13,22 +13,22 @@ const WORDS_KEPT: usize = 8;
 /// Fetches words of code through a small cache.
 pub(super) struct Words<'a> {
     fetch: &'a dyn Fn(u64) -> Option<u32>,
-    kept: [Cell<(u64, Option<u32>)>; WORDS_KEPT],
+    words: [Cell<(u64, Option<u32>)>; WORDS_KEPT],
 }
 
 impl<'a> Words<'a> {
     pub fn new(fetch: &'a dyn Fn(u64) -> Option<u32>) -> Self {
         // No word has this address.
-        Self { fetch, kept: [const { Cell::new((u64::MAX, None)) }; WORDS_KEPT] }
+        Self { fetch, words: [const { Cell::new((u64::MAX, None)) }; WORDS_KEPT] }
     }
 
     /// The word at an aligned address; `None` if it is not executable.
     pub fn word(&self, address: u64) -> Option<u32> {
-        let place = &self.kept[(address / 4) as usize % WORDS_KEPT];
-        if place.get().0 != address {
-            place.set((address, (self.fetch)(address)));
+        let slot = &self.words[(address / 4) as usize % WORDS_KEPT];
+        if slot.get().0 != address {
+            slot.set((address, (self.fetch)(address)));
         }
-        place.get().1
+        slot.get().1
     }
 }
 

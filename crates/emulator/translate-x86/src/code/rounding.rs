@@ -12,8 +12,8 @@ use crate::registers::*;
 const NEVER_INEXACT: u8 = 8;
 
 /// The LoongArch instruction of a rounding, by the immediate.
-fn rounding(how: u8, is_double: bool) -> La {
-    match (how & 7, is_double) {
+fn rounding(mode: u8, is_double: bool) -> La {
+    match (mode & 7, is_double) {
         (0, true) => La::VfrintrneD,
         (1, true) => La::VfrintrmD,
         (2, true) => La::VfrintrpD,
@@ -30,12 +30,12 @@ fn rounding(how: u8, is_double: bool) -> La {
 impl Lowering<'_> {
     /// Rounds the elements of `s`.
     pub(super) fn round_vector(&mut self, d: u8, s: u8, is_double: bool) {
-        let how = self.instruction.immediate8();
-        if how & NEVER_INEXACT == 0 {
-            return self.vectors_two(rounding(how, is_double), d, s);
+        let immediate = self.instruction.immediate8();
+        if immediate & NEVER_INEXACT == 0 {
+            return self.vectors_two(rounding(immediate, is_double), d, s);
         }
         // The numbers of FCSR, or FCSR's mode.
-        let mode = if how & 4 != 0 { 4 } else { [0, 3, 2, 1][usize::from(how & 3)] };
+        let mode = if immediate & 4 != 0 { 4 } else { [0, 3, 2, 1][usize::from(immediate & 3)] };
         self.vectors_by(if is_double { La::VfrintDExact } else { La::VfrintSExact }, d, s, mode);
     }
 
@@ -58,7 +58,7 @@ impl Lowering<'_> {
     }
 
     /// MINSD, MAXSD and their variants: the result is the second operand unless the first is strictly less or greater.
-    pub(super) fn least_or_most(&mut self) {
+    pub(super) fn min_max_scalar(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
         let is_double = matches!(self.mnemonic(), Minsd | Maxsd);
@@ -81,7 +81,7 @@ impl Lowering<'_> {
     }
 
     /// MINPS, MAXPS, MINPD and MAXPD.
-    pub(super) fn least_or_most_of_vectors(&mut self) {
+    pub(super) fn min_max_vector(&mut self) {
         use Mnemonic::*;
         let d = vector(self.instruction.op0_register());
         let is_double = matches!(self.mnemonic(), Minpd | Maxpd);

@@ -53,10 +53,10 @@ impl Lowering<'_> {
             return self.low(register, is_double);
         }
         let t = self.temporary();
-        let place = self.place(t);
+        let location = self.place(t);
         let v = self.vector_temporary();
-        let (near, sum) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
-        self.access(near, sum, v, place);
+        let (offset_op, sum_op) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
+        self.access(offset_op, sum_op, v, location);
         v
     }
 
@@ -71,7 +71,7 @@ impl Lowering<'_> {
 
     /// Whether the part of vector `v` above the scalar need not be preserved, because it is zero or dead.
     fn is_low_only(&self, v: usize, is_double: bool) -> bool {
-        let live = self.read_behind();
+        let live = self.live_after();
         let i = &self.instruction;
         let from = is_register(i, first(i)).map_or(v, Register::number);
         self.known.used[from] <= size_of(is_double) || is_double && live.whole >> v & 1 == 0
@@ -159,7 +159,7 @@ impl Lowering<'_> {
                 self.known.valid[d.number()] = 16;
                 self.known.used[d.number()] = 0;
             }
-            Minsd | Maxsd | Minss | Maxss => self.least_or_most(),
+            Minsd | Maxsd | Minss | Maxss => self.min_max_scalar(),
             Ucomisd | Comisd | Ucomiss | Comiss => {
                 let is_double = matches!(self.mnemonic(), Ucomisd | Comisd);
                 let (a, b) = self.float_operands(is_double);
@@ -229,8 +229,8 @@ impl Lowering<'_> {
             }
             (Some(d), None) => {
                 let t = self.temporary();
-                let place = self.place(t);
-                self.access_vector(La::Vld, La::Vldx, vector(d), place);
+                let location = self.place(t);
+                self.access_vector(La::Vld, La::Vldx, vector(d), location);
                 self.known.valid[d.number()] = 16;
                 self.known.used[d.number()] = 16;
             }
@@ -242,8 +242,8 @@ impl Lowering<'_> {
                     self.complete(s.number());
                 }
                 let t = self.temporary();
-                let place = self.place(t);
-                self.access_vector(La::Vst, La::Vstx, vector(s), place);
+                let location = self.place(t);
+                self.access_vector(La::Vst, La::Vstx, vector(s), location);
             }
         }
     }
@@ -297,18 +297,18 @@ impl Lowering<'_> {
     /// Loads a scalar; the rest of the vector is zero.
     fn load_low(&mut self, d: Register, is_double: bool) {
         let t = self.temporary();
-        let place = self.place(t);
-        let (near, sum) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
-        self.access(near, sum, vector(d), place);
+        let location = self.place(t);
+        let (offset_op, sum_op) = if is_double { (La::FldD, La::FldxD) } else { (La::FldS, La::FldxS) };
+        self.access(offset_op, sum_op, vector(d), location);
         self.has_low(d, is_double);
     }
 
     /// Stores the low part of a register.
     pub fn store_low(&mut self, v: u8, is_double: bool) {
         let t = self.temporary();
-        let place = self.place(t);
-        let (near, sum) = if is_double { (La::FstD, La::FstxD) } else { (La::FstS, La::FstxS) };
-        self.access(near, sum, v, place);
+        let location = self.place(t);
+        let (offset_op, sum_op) = if is_double { (La::FstD, La::FstxD) } else { (La::FstS, La::FstxS) };
+        self.access(offset_op, sum_op, v, location);
     }
 
     /// MOVD and MOVQ.

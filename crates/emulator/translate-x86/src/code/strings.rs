@@ -32,14 +32,14 @@ impl Lowering<'_> {
         let t = self.temporary();
         self.assembler.two(La::Movscr2gr, SCRATCH, DIRECTION);
         self.assembler.jump(Code { j: SCRATCH, ..Code::new(La::Bnez) }, Goal::Label(rare));
-        let again = self.assembler.label();
+        let repeat = self.assembler.label();
         if repeats {
             // Each iteration counts as an instruction.
             if let Some(position) = self.unit.positions.last_mut() {
                 position.counted = None;
             }
             self.assembler.jump(Code { j: RCX, ..Code::new(La::Beqz) }, Goal::Label(done));
-            self.assembler.place(again);
+            self.assembler.place(repeat);
             self.position(true);
         }
         let value = if copies {
@@ -56,7 +56,7 @@ impl Lowering<'_> {
         self.assembler.immediate(La::AddiD, RDI, RDI, step);
         if repeats {
             self.assembler.immediate(La::AddiD, RCX, RCX, -1);
-            self.assembler.jump(Code { j: RCX, ..Code::new(La::Bnez) }, Goal::Label(again));
+            self.assembler.jump(Code { j: RCX, ..Code::new(La::Bnez) }, Goal::Label(repeat));
         }
         self.assembler.place(done);
         true

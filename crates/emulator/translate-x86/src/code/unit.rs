@@ -20,7 +20,7 @@ mod cold;
 mod indirect;
 mod visited;
 
-use indirect::live_behind_jump;
+use indirect::live_after_jump;
 use visited::Visited;
 
 /// The granularity of change tracking; the same as the engine's.
@@ -48,7 +48,7 @@ pub(super) struct Reach {
     /// unit.
     entry_points: Vec<u64>,
     /// The pages whose code was read, including code that was only scanned for live flags.
-    looked_at: Vec<u64>,
+    inspected_pages: Vec<u64>,
     /// A leader that the engine enters in addition, because a loop may be running through it.
     pub engine_entry: Option<u64>,
     /// The live flags at each leader.
@@ -91,14 +91,14 @@ struct Block {
 
 /// The known successors of an instruction that ends a block.
 pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
-    let behind = instruction.next_ip();
+    let next = instruction.next_ip();
     Some(match instruction.flow_control() {
         FlowControl::Next => return None,
         FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
-        FlowControl::ConditionalBranch => vec![behind, instruction.near_branch_target()],
-        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => vec![behind],
-        FlowControl::Call => vec![behind, instruction.near_branch_target()],
-        FlowControl::IndirectCall => vec![behind],
+        FlowControl::ConditionalBranch => vec![next, instruction.near_branch_target()],
+        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => vec![next],
+        FlowControl::Call => vec![next, instruction.near_branch_target()],
+        FlowControl::IndirectCall => vec![next],
         _ => vec![],
     })
 }
@@ -118,14 +118,14 @@ pub(super) fn may_keep_flags(instruction: &Instruction) -> bool {
     }
 }
 
-/// The flags that are live before an instruction, if `behind` are live after it.
-fn live_before(instruction: &Instruction, behind: u32) -> u32 {
+/// The flags that are live before an instruction, if `live_after` are live after it.
+fn live_before(instruction: &Instruction, live_after: u32) -> u32 {
     if instruction.mnemonic() == Mnemonic::Syscall {
         // A processor saves the flags in R11, which is not modelled.
-        return behind;
+        return live_after;
     }
     let written = if may_keep_flags(instruction) { 0 } else { instruction.rflags_modified() };
-    (behind & !written | instruction.rflags_read()) & ARITHMETIC
+    (live_after & !written | instruction.rflags_read()) & ARITHMETIC
 }
 
 /// The register uses of instructions.
@@ -167,10 +167,10 @@ impl Reach {
         if options.is_cold {
             return Self::of_block(start, fetch, options);
         }
-        let mut found = Self { options, entry_points: vec![start], ..Self::default() };
+        let mut reach = Self { options, entry_points: vec![start], ..Self::default() };
         let mut visited = Visited::default();
-        let mut ahead = VecDeque::from([start]);
-        while let Some(leader) = ahead.pop_front() {
+        let mut work_list = VecDeque::from([start]);
+        while let Some(leader) = work_list.pop_front() {
             if visited.is_leader(leader) || visited.places.len() >= MAX_INSTRUCTIONS {
                 continue;
             }
@@ -178,9 +178,9 @@ impl Reach {
                 continue;
             }
             let mut pc = leader;
-            while let Entry::Vacant(place) = visited.places.entry(pc) {
+            while let Entry::Vacant(vacant) = visited.places.entry(pc) {
                 let decoded = decode_at(pc, fetch);
-                place.insert(decoded.map(|_| visited.code.len()));
+                vacant.insert(decoded.map(|_| visited.code.len()));
                 let Some(instruction) = decoded else { break };
                 visited.code.push((instruction, false));
                 if instruction.is_invalid() {
@@ -190,12 +190,12 @@ impl Reach {
                     break;
                 }
                 if instruction.flow_control() == FlowControl::ConditionalBranch {
-                    ahead.push_back(instruction.near_branch_target());
+                    work_list.push_back(instruction.near_branch_target());
                 } else if let Some(next) = successors(&instruction) {
                     if is_call(&instruction) {
-                        found.entry_points.extend(&next);
+                        reach.entry_points.extend(&next);
                     }
-                    ahead.extend(next);
+                    work_list.extend(next);
                     break;
                 }
                 pc = instruction.next_ip();
@@ -205,16 +205,16 @@ impl Reach {
             }
             visited.lead(leader);
         }
-        found.entry_points.sort_unstable();
-        found.engine_entry =
-            extra_entry.filter(|extra_entry| !found.is_door(*extra_entry) && visited.lead(*extra_entry));
-        found.lay(&visited);
-        if found.sees_across() {
-            found.look_ahead(fetch);
-            found.find_live();
+        reach.entry_points.sort_unstable();
+        reach.engine_entry = extra_entry
+            .filter(|extra_entry| !reach.is_entry_point(*extra_entry) && visited.lead(*extra_entry));
+        reach.lay(&visited);
+        if reach.analyses_across_blocks() {
+            reach.look_ahead(fetch);
+            reach.find_live();
         }
-        found.find_registers();
-        found
+        reach.find_registers();
+        reach
     }
 
     /// The number of the leader at an address.
@@ -223,12 +223,12 @@ impl Reach {
     }
 
     /// Whether calls, returns or the engine enter a leader.
-    pub fn is_door(&self, leader: u64) -> bool {
+    pub fn is_entry_point(&self, leader: u64) -> bool {
         self.entry_points.binary_search(&leader).is_ok()
     }
 
     /// Whether flag liveness extends across blocks.
-    fn sees_across(&self) -> bool {
+    fn analyses_across_blocks(&self) -> bool {
         self.options.has(Optimization::Flags) && self.options.has(Optimization::FlagsAcross)
     }
 
@@ -251,50 +251,50 @@ impl Reach {
             let read = self.flags_read(&mut pages, pc, ARITHMETIC, fetch, &mut left);
             self.live_outside.push((pc, read));
         }
-        self.looked_at = pages;
+        self.inspected_pages = pages;
     }
 
-    /// The flags among `asked` that are live at `pc`. Once `left` instructions have been scanned, all of `asked` counts
-    /// as live.
+    /// The flags among `candidates` that are live at `pc`. Once `budget` instructions have been scanned, all of
+    /// `candidates` counts as live.
     fn flags_read(
         &self,
         pages: &mut Vec<u64>,
         mut pc: u64,
-        mut asked: u32,
+        mut candidates: u32,
         fetch: &dyn Fn(u64) -> Option<u32>,
-        left: &mut usize,
+        budget: &mut usize,
     ) -> u32 {
         let mut read = 0;
-        while asked != 0 {
+        while candidates != 0 {
             // Cold blocks do not scan other pages, because validating them later would be expensive.
             let ends = [pc, pc.wrapping_add(BYTES_READ)].map(|at| at / PAGE);
             let is_near = !self.options.is_cold || ends.iter().all(|page| pages.contains(page));
-            let found = (*left > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
-            let Some(i) = found.filter(|i| !i.is_invalid()) else { return read | asked };
+            let decoded = (*budget > 0 && is_near).then(|| decode_at(pc, fetch)).flatten();
+            let Some(i) = decoded.filter(|i| !i.is_invalid()) else { return read | candidates };
             note_page(pages, pc);
             note_page(pages, pc.wrapping_add(i.len() as u64 - 1));
-            *left -= 1;
+            *budget -= 1;
             let is_call = i.mnemonic() == Mnemonic::Syscall;
-            read |= if is_call { 0 } else { i.rflags_read() & asked };
+            read |= if is_call { 0 } else { i.rflags_read() & candidates };
             if !may_keep_flags(&i) && !is_call {
-                asked &= !i.rflags_modified();
+                candidates &= !i.rflags_modified();
             }
-            asked &= !read;
+            candidates &= !read;
             pc = match i.flow_control() {
                 FlowControl::Next => i.next_ip(),
                 FlowControl::UnconditionalBranch => i.near_branch_target(),
                 FlowControl::ConditionalBranch => {
-                    read |= self.flags_read(pages, i.near_branch_target(), asked, fetch, left);
-                    asked &= !read;
+                    read |= self.flags_read(pages, i.near_branch_target(), candidates, fetch, budget);
+                    candidates &= !read;
                     i.next_ip()
                 }
                 // The same rule as for indirect jumps within a unit.
                 FlowControl::IndirectBranch if i.is_ip_rel_memory_operand() => return read,
-                FlowControl::IndirectBranch => return read | asked,
+                FlowControl::IndirectBranch => return read | candidates,
                 FlowControl::Return | FlowControl::IndirectCall => return read,
                 FlowControl::Call if is_call => i.next_ip(),
                 FlowControl::Call => return read,
-                _ => return read | asked,
+                _ => return read | candidates,
             };
         }
         read
@@ -307,7 +307,7 @@ impl Reach {
     }
 
     /// The address at which a leader's block falls through, if it does.
-    pub fn behind(&self, number: usize) -> Option<u64> {
+    pub fn fall_through(&self, number: usize) -> Option<u64> {
         self.blocks[number].next
     }
 
@@ -325,8 +325,8 @@ impl Reach {
     /// The live flags at a leader or at scanned code outside; `None` if unknown.
     fn known_live(&self, pc: u64) -> Option<u32> {
         let Some(number) = self.number(pc) else {
-            let found = self.live_outside.binary_search_by_key(&pc, |(pc, _)| *pc).ok();
-            return found.map(|at| self.live_outside[at].1);
+            let index = self.live_outside.binary_search_by_key(&pc, |(pc, _)| *pc).ok();
+            return index.map(|at| self.live_outside[at].1);
         };
         self.live.get(number).copied()
     }
@@ -337,8 +337,8 @@ impl Reach {
     }
 
     /// The live flags after a block.
-    fn live_behind(&self, block: &[Instruction], next: Option<u64>) -> u32 {
-        if !self.sees_across() {
+    fn live_after_block(&self, block: &[Instruction], next: Option<u64>) -> u32 {
+        if !self.analyses_across_blocks() {
             return ARITHMETIC;
         }
         if let Some(next) = next {
@@ -351,22 +351,22 @@ impl Reach {
             // By the calling convention, no flags are live across a call. Calls within the unit are analysed.
             FlowControl::Call => self.known_live(last.near_branch_target()).unwrap_or(0),
             FlowControl::Return => self.returned,
-            FlowControl::IndirectBranch => live_behind_jump(block),
+            FlowControl::IndirectBranch => live_after_jump(block),
             FlowControl::IndirectCall => 0,
             _ => ARITHMETIC,
         }
     }
 
-    /// The flags that are live before or at the jump target of an instruction, if `behind` are live after it.
-    fn live_before(&self, instruction: &Instruction, behind: u32) -> u32 {
+    /// The flags that are live before or at the jump target of an instruction, if `live_after` are live after it.
+    fn live_before(&self, instruction: &Instruction, live_after: u32) -> u32 {
         if !self.options.has(Optimization::Flags) {
             return ARITHMETIC;
         }
-        live_before(instruction, behind | self.live_where_taken(instruction))
+        live_before(instruction, live_after | self.live_at_target(instruction))
     }
 
     /// The flags that are live at the target of a conditional branch.
-    pub fn live_where_taken(&self, instruction: &Instruction) -> u32 {
+    pub fn live_at_target(&self, instruction: &Instruction) -> u32 {
         let is_branch = instruction.flow_control() == FlowControl::ConditionalBranch;
         if is_branch { self.live_at(instruction.near_branch_target()) } else { 0 }
     }
@@ -382,15 +382,15 @@ impl Reach {
     }
 
     /// The registers that are live after an instruction and at its jump target.
-    fn registers_read_behind(&self, instruction: &Instruction, behind: Live) -> Live {
+    fn registers_live_after(&self, instruction: &Instruction, live_after: Live) -> Live {
         if instruction.flow_control() == FlowControl::ConditionalBranch {
-            behind.or(self.registers_at(instruction.near_branch_target()))
+            live_after.or(self.registers_at(instruction.near_branch_target()))
         } else {
-            behind
+            live_after
         }
     }
 
-    fn registers_behind(&self, block: &[Instruction], next: Option<u64>) -> Live {
+    fn registers_live_after_block(&self, block: &[Instruction], next: Option<u64>) -> Live {
         if let Some(next) = next {
             return self.registers_at(next);
         }
@@ -411,9 +411,9 @@ impl Reach {
             for number in (0..self.blocks.len()).rev() {
                 let Block { first, end, next } = self.blocks[number];
                 let block = &self.code[first..end];
-                let mut live = self.registers_behind(block, next);
+                let mut live = self.registers_live_after_block(block, next);
                 for (instruction, uses) in block.iter().zip(&uses[first..end]).rev() {
-                    live = uses.before(self.registers_read_behind(instruction, live));
+                    live = uses.before(self.registers_live_after(instruction, live));
                 }
                 changed |= std::mem::replace(&mut self.registers[number], live) != live;
             }
@@ -427,13 +427,13 @@ impl Reach {
         let mut around = Vec::with_capacity(self.code.len());
         for Block { first, end, next } in &self.blocks {
             let block = &self.code[*first..*end];
-            let mut flags = self.live_behind(block, *next);
-            let mut registers = self.registers_behind(block, *next);
+            let mut flags = self.live_after_block(block, *next);
+            let mut registers = self.registers_live_after_block(block, *next);
             for (instruction, uses) in block.iter().zip(&uses[*first..*end]).rev() {
-                let read = self.registers_read_behind(instruction, registers);
+                let read = self.registers_live_after(instruction, registers);
                 around.push(Around {
                     uses: *uses,
-                    flags: flags | self.live_where_taken(instruction) | all,
+                    flags: flags | self.live_at_target(instruction) | all,
                     registers: read,
                 });
                 flags = self.live_before(instruction, flags);
@@ -446,7 +446,7 @@ impl Reach {
 
     /// The flags that are live at a return address. If the code there ends in a trap, the call does not return, and
     /// none are.
-    fn live_behind_call(&self, pc: u64) -> u32 {
+    fn live_after_call(&self, pc: u64) -> u32 {
         let Some(live) = self.known_live(pc) else { return 0 };
         // Usually a leader, but possibly in the middle of a block if the unit reached its maximum size.
         let at = match self.number(pc) {
@@ -471,22 +471,22 @@ impl Reach {
 
     fn find_live(&mut self) {
         let calls = self.code.iter().filter(|i| i.is_call_near() || i.is_call_near_indirect());
-        let mut behind_calls: Vec<u64> = calls.map(Instruction::next_ip).collect();
-        behind_calls.sort_unstable();
-        behind_calls.dedup();
+        let mut return_addresses: Vec<u64> = calls.map(Instruction::next_ip).collect();
+        return_addresses.sort_unstable();
+        return_addresses.dedup();
         self.live = vec![0; self.leaders.len()];
         loop {
             let mut changed = false;
             for number in (0..self.blocks.len()).rev() {
                 let Block { first, end, next } = self.blocks[number];
                 let block = &self.code[first..end];
-                let mut live = self.live_behind(block, next);
+                let mut live = self.live_after_block(block, next);
                 for instruction in block.iter().rev() {
                     live = self.live_before(instruction, live);
                 }
                 changed |= std::mem::replace(&mut self.live[number], live) != live;
             }
-            let returned = behind_calls.iter().fold(0, |sum, pc| sum | self.live_behind_call(*pc));
+            let returned = return_addresses.iter().fold(0, |sum, pc| sum | self.live_after_call(*pc));
             changed |= returned != self.returned;
             self.returned = returned;
             if !changed {
@@ -546,7 +546,7 @@ pub fn translate(
     let mut reach = Reach::of(start, extra_entry, fetch, known, *options);
     if reach.leaders.is_empty() {
         // The instruction extends into a non-executable page.
-        reach.be_nothing(start);
+        reach.add_invalid(start);
     }
     loop {
         match lower(&reach) {
@@ -560,7 +560,7 @@ pub fn translate(
 pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
     let length = decode_at(start, fetch).filter(|i| !i.is_invalid()).map(|i| i.len() as u64);
     let Some(length) = length else { return translate(start, None, fetch, &|_| true, &Options::default()) };
-    let alone = |pc: u64| {
+    let single = |pc: u64| {
         let is_its = |byte: u64| pc.wrapping_add(byte).wrapping_sub(start) < length;
         if !(0..4).any(is_its) {
             return None;
@@ -571,7 +571,7 @@ pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> U
         }
         Some(u32::from_le_bytes(word))
     };
-    translate(start, None, &alone, &|_| true, &Options::default())
+    translate(start, None, &single, &|_| true, &Options::default())
 }
 
 /// Lowers the code to a unit.
@@ -582,7 +582,7 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
     lowering.all();
-    if let Some(pc) = lowering.short_at {
+    if let Some(pc) = lowering.out_of_temporaries_at {
         return Err(pc);
     }
     let mut unit = std::mem::take(&mut lowering.unit);
@@ -594,11 +594,11 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
         unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
     }
     unit.sources = reach.ranges();
-    unit.looked_at = reach.looked_at.iter().map(|page| page * PAGE).collect();
+    unit.inspected_pages = reach.inspected_pages.iter().map(|page| page * PAGE).collect();
     let calls = reach.instructions().filter(|i| i.is_call_near() || i.is_call_near_indirect());
     for call in calls {
         unit.called.extend(call.is_call_near().then(|| call.near_branch_target()));
-        unit.behind_calls.push(call.next_ip());
+        unit.return_addresses.push(call.next_ip());
     }
     unit.words = lowering.assembler.finish(&entries);
     Ok(unit)
@@ -624,13 +624,13 @@ fn plan(reach: &Reach) -> Plan {
         let mut lowering = Lowering::new(reach, &plan, false);
         lowering.remembered = memory;
         lowering.all();
-        let of = |(to, outs): (usize, &Vec<(bool, Known)>)| match plan[to] {
+        let next_state = |(to, outs): (usize, &Vec<(bool, Known)>)| match plan[to] {
             _ if outs.is_empty() => None,
             _ if given_up[to] => Some(Known::default()),
             Some(known) if outs_before[to] == *outs => Some(known),
             _ => Some(join(outs, reach.registers_of(to))),
         };
-        let next: Plan = lowering.outs.iter().enumerate().map(of).collect();
+        let next: Plan = lowering.outs.iter().enumerate().map(next_state).collect();
         (memory, outs_before) = (lowering.remembered, lowering.outs);
         if next == plan {
             break;
@@ -665,11 +665,11 @@ mod tests {
         let reach = reach();
         let plan = Plan::default();
         let mut lowering = Lowering::new(&reach, &plan, true);
-        let mut found: Vec<u8> = TEMPORARIES.iter().map(|_| lowering.temporary()).collect();
-        found.sort_unstable();
-        assert_eq!((found, lowering.short_at), (TEMPORARIES.to_vec(), None));
+        let mut registers: Vec<u8> = TEMPORARIES.iter().map(|_| lowering.temporary()).collect();
+        registers.sort_unstable();
+        assert_eq!((registers, lowering.out_of_temporaries_at), (TEMPORARIES.to_vec(), None));
         lowering.temporary();
-        assert_eq!(lowering.short_at, Some(0));
+        assert_eq!(lowering.out_of_temporaries_at, Some(0));
     }
 
     #[test]

@@ -27,16 +27,16 @@ const fn halves(low: i32, high: i32) -> i32 {
 
 impl Lowering<'_> {
     /// Moves the upper half of `v` from above the XMM register to its place.
-    fn put_away(&mut self, v: usize) {
-        let (place, half) = upper_place(v);
+    fn save_upper(&mut self, v: usize) {
+        let (register, half) = upper_place(v);
         let order = if half == 0 { halves(1, 3) } else { halves(2, 1) };
-        self.assembler.immediate(La::XvpermiQ, place, 16 + v as u8, order);
+        self.assembler.immediate(La::XvpermiQ, register, 16 + v as u8, order);
     }
 
     fn clear_place(&mut self, v: usize) {
-        let (place, half) = upper_place(v);
+        let (register, half) = upper_place(v);
         let order = if half == 0 { halves(0, 3) } else { halves(2, 0) };
-        self.assembler.immediate(La::XvpermiQ, place, ZERO_VECTOR, order);
+        self.assembler.immediate(La::XvpermiQ, register, ZERO_VECTOR, order);
     }
 
     /// Records that a place may be nonzero.
@@ -48,7 +48,7 @@ impl Lowering<'_> {
     /// Saves the upper half before an instruction writes the XMM register and preserves the upper half.
     pub fn keep_upper(&mut self, v: usize) {
         if self.known.upper(v) == Upper::Above {
-            self.put_away(v);
+            self.save_upper(v);
             self.note_in_use();
             self.known.set_upper(v, Upper::Separate);
         }
@@ -77,26 +77,26 @@ impl Lowering<'_> {
         self.known.set_upper(v, Upper::Above);
     }
 
-    /// The location that the upper half of `v` must have for a transition to `wanted` with live registers `live`;
+    /// The location that the upper half of `v` must have for a transition to `required` with live registers `live`;
     /// `None` if it need not move.
-    fn upper_wanted(&self, v: usize, wanted: &Known, live: Live) -> Option<Upper> {
-        let upper = wanted.upper(v);
+    fn upper_wanted(&self, v: usize, required: &Known, live: Live) -> Option<Upper> {
+        let upper = required.upper(v);
         (live.uppers >> v & 1 != 0 && self.known.upper(v) != upper).then_some(upper)
     }
 
-    /// The number of upper halves that must move for a transition to `wanted` with live registers `live`.
-    pub fn misfit_uppers(&self, wanted: &Known, live: Live) -> usize {
-        (0..16).filter(|v| self.upper_wanted(*v, wanted, live).is_some()).count()
+    /// The number of upper halves that must move for a transition to `required` with live registers `live`.
+    pub fn misfit_uppers(&self, required: &Known, live: Live) -> usize {
+        (0..16).filter(|v| self.upper_wanted(*v, required, live).is_some()).count()
     }
 
-    /// Moves upper halves for a transition to `wanted` with live registers `live`.
-    pub fn fit_uppers(&mut self, wanted: &Known, live: Live) {
+    /// Moves upper halves for a transition to `required` with live registers `live`.
+    pub fn fit_uppers(&mut self, required: &Known, live: Live) {
         let (mut is_in_use, mut cleared) = (false, 0u16);
         for v in 0..16 {
-            match self.upper_wanted(v, wanted, live) {
+            match self.upper_wanted(v, required, live) {
                 Some(Upper::Above) => self.complete_wide(v),
                 Some(Upper::Separate) if self.known.upper(v) == Upper::Above => {
-                    self.put_away(v);
+                    self.save_upper(v);
                     is_in_use = true;
                     self.known.set_upper(v, Upper::Separate);
                 }
@@ -121,17 +121,17 @@ impl Lowering<'_> {
         if is_in_use {
             return (0..16).filter(|v| cleared >> v & 1 != 0).for_each(|v| self.clear_place(v));
         }
-        let (label, back) = (self.assembler.label(), self.assembler.label());
+        let (label, resume) = (self.assembler.label(), self.assembler.label());
         self.assembler.jump(Code { j: UPPERS, ..Code::new(La::Bcnez) }, Goal::Label(label));
-        self.assembler.place(back);
-        self.clearings.push(Clearing { label, cleared, back });
+        self.assembler.place(resume);
+        self.clearings.push(Clearing { label, cleared, back: resume });
         self.known.is_clean |= cleared == !0;
     }
 
     /// Records that the following code is reached from the middle of an instruction.
     pub fn aside(&mut self) {
         let offset = self.assembler.words.len() as u32;
-        let pc = self.place_of_code;
+        let pc = self.source_pc;
         self.unit.positions.push(Position {
             offset,
             pc,

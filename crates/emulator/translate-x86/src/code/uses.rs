@@ -88,7 +88,7 @@ fn saves_all(i: &Instruction) -> bool {
 
 /// The register uses of an instruction.
 pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Uses {
-    let mut found = Uses::default();
+    let mut uses = Uses::default();
     let scalar = is_scalar(i);
     // The result is independent of the sources.
     let ignores = is_same(i)
@@ -108,27 +108,27 @@ pub(super) fn uses(factory: &mut InstructionInfoFactory, i: &Instruction) -> Use
             OpAccess::ReadCondWrite => (true, true, false),
         };
         if register.is_gpr() {
-            found.note_general(register, (reads, writes, kills));
+            uses.note_general(register, (reads, writes, kills));
         } else if register.is_vector_register() {
             let loads = !scalar
                 || matches!(i.mnemonic(), Mnemonic::Movsd | Mnemonic::Movss)
                     && i.op1_kind() == OpKind::Memory
                 || matches!(i.mnemonic(), Mnemonic::Movd | Mnemonic::Movq);
             let kills = ignores && writes || kills && !reads && (loads || vex);
-            found.note_vector(register, scalar, (reads && !ignores, writes, kills));
+            uses.note_vector(register, scalar, (reads && !ignores, writes, kills));
         }
     }
     if vex {
-        found.note_extended(i, scalar, ignores);
+        uses.note_extended(i, scalar, ignores);
     }
     if has_number(i) {
-        found.reads.any |= 1 << Register::RDI.number();
-        found.reads.wide |= 1 << Register::RDI.number();
+        uses.reads.any |= 1 << Register::RDI.number();
+        uses.reads.wide |= 1 << Register::RDI.number();
     }
     if saves_all(i) {
-        found.reads = Live::ALL;
+        uses.reads = Live::ALL;
     }
-    found
+    uses
 }
 
 impl Uses {
@@ -196,18 +196,18 @@ impl Uses {
         }
     }
 
-    /// The registers that are live before the instruction, if `behind` are live after it.
-    pub fn before(&self, behind: Live) -> Live {
-        let mut whole = behind.whole & !self.vectors_killed | self.reads.whole;
-        if let Some((_, from)) = self.carried.filter(|(to, _)| behind.whole >> to & 1 != 0) {
+    /// The registers that are live before the instruction, if `live_after` are live after it.
+    pub fn before(&self, live_after: Live) -> Live {
+        let mut whole = live_after.whole & !self.vectors_killed | self.reads.whole;
+        if let Some((_, from)) = self.carried.filter(|(to, _)| live_after.whole >> to & 1 != 0) {
             whole |= 1 << from;
         }
         Live {
-            any: behind.any & !self.killed | self.reads.any,
-            wide: behind.wide & !self.killed | self.reads.wide,
-            vectors: behind.vectors & !self.vectors_killed | self.reads.vectors,
+            any: live_after.any & !self.killed | self.reads.any,
+            wide: live_after.wide & !self.killed | self.reads.wide,
+            vectors: live_after.vectors & !self.vectors_killed | self.reads.vectors,
             whole,
-            uppers: behind.uppers & !self.uppers_killed | self.reads.uppers,
+            uppers: live_after.uppers & !self.uppers_killed | self.reads.uppers,
         }
     }
 }

@@ -54,15 +54,15 @@ impl Lowering<'_> {
             return vector(register);
         }
         let t = self.temporary();
-        let place = self.place(t);
+        let location = self.place(t);
         let v = self.vector_temporary();
         match i.memory_size().size() {
-            16 => self.access(self.aligned(La::Vld), self.aligned(La::Vldx), v, place),
-            32 => self.access(self.aligned(La::Xvld), self.aligned(La::Xvldx), v, place),
-            8 => self.access(La::FldD, La::FldxD, v, place),
-            4 => self.access(La::FldS, La::FldxS, v, place),
+            16 => self.access(self.aligned(La::Vld), self.aligned(La::Vldx), v, location),
+            32 => self.access(self.aligned(La::Xvld), self.aligned(La::Xvldx), v, location),
+            8 => self.access(La::FldD, La::FldxD, v, location),
+            4 => self.access(La::FldS, La::FldxS, v, location),
             _ => {
-                self.load_to(t, place, 2, Extension::Zero);
+                self.load_to(t, location, 2, Extension::Zero);
                 self.vectors_two(La::Movgr2frD, v, t);
             }
         }
@@ -131,10 +131,10 @@ impl Lowering<'_> {
                 }
                 None => {
                     let t = self.temporary();
-                    let place = self.place(t);
+                    let location = self.place(t);
                     let value = self.temporary();
                     self.vectors_by(La::Vpickve2grD, value, vector(i.op1_register()), 1);
-                    self.store_from(value, place, 8);
+                    self.store_from(value, location, 8);
                 }
             },
             Movhlps => {
@@ -158,10 +158,10 @@ impl Lowering<'_> {
             return self.copy_vector(vector(d), vector(s));
         }
         let t = self.temporary();
-        let place = self.place(t);
+        let location = self.place(t);
         match is_register(&i, 0) {
-            Some(d) => self.access_vector(La::Vld, La::Vldx, vector(d), place),
-            None => self.access_vector(La::Vst, La::Vstx, vector(i.op1_register()), place),
+            Some(d) => self.access_vector(La::Vld, La::Vldx, vector(d), location),
+            None => self.access_vector(La::Vst, La::Vstx, vector(i.op1_register()), location),
         }
     }
 
@@ -189,17 +189,17 @@ impl Lowering<'_> {
             Mnemonic::Pextrd | Mnemonic::Extractps => (La::Vpickve2grWu, 3),
             _ => (La::Vpickve2grD, 1),
         };
-        let which = i32::from(i.immediate8()) & mask;
+        let lane = i32::from(i.immediate8()) & mask;
         match is_register(&i, 0) {
             Some(d) => {
                 let (n, wide) = (number(d), self.mnemonic() == Mnemonic::Pextrq);
                 let d = self.define(n);
-                self.vectors_by(op, d, s, which);
+                self.vectors_by(op, d, s, lane);
                 self.defined_wide(n, if wide { Facts::NONE } else { Facts::ZERO_EXTENDED });
             }
             None => {
                 let t = self.temporary();
-                self.vectors_by(op, t, s, which);
+                self.vectors_by(op, t, s, lane);
                 self.write(t);
             }
         }
@@ -390,8 +390,8 @@ impl Lowering<'_> {
         true
     }
 
-    /// ADDSUBPS and ADDSUBPD: subtract even elements and add odd ones. The others are left out, because they might raise
-    /// exceptions.
+    /// ADDSUBPS and ADDSUBPD: subtract even elements and add odd ones. The others are left out, because they might
+    /// raise exceptions.
     fn subtract_and_add(&mut self) {
         let i = self.instruction;
         let d = vector(i.op0_register());
@@ -428,7 +428,7 @@ impl Lowering<'_> {
             }
             return true;
         }
-        let (known, by_register, bits, arithmetic) = match self.mnemonic() {
+        let (constant_op, variable_op, bits, arithmetic) = match self.mnemonic() {
             Psllw => (La::VslliH, La::VsllH, 16, false),
             Pslld => (La::VslliW, La::VsllW, 32, false),
             Psllq => (La::VslliD, La::VsllD, 64, false),
@@ -442,8 +442,8 @@ impl Lowering<'_> {
         if i.op_kind(last(&i)) == OpKind::Immediate8 {
             let count = i32::from(i.immediate8());
             match count {
-                _ if count < bits => self.vectors_by(known, d, a, count),
-                _ if arithmetic => self.vectors_by(known, d, a, bits - 1),
+                _ if count < bits => self.vectors_by(constant_op, d, a, count),
+                _ if arithmetic => self.vectors_by(constant_op, d, a, bits - 1),
                 _ => self.copy_vector(d, ZERO_VECTOR),
             }
             return true;
@@ -464,10 +464,10 @@ impl Lowering<'_> {
             self.vectors(La::Masknez, SCRATCH, SCRATCH, u);
             self.vectors(La::Or, t, t, SCRATCH);
             self.vectors_two(fill, v, t);
-            self.vectors(by_register, d, a, v);
+            self.vectors(variable_op, d, a, v);
         } else {
             self.vectors_two(fill, v, t);
-            self.vectors(by_register, d, a, v);
+            self.vectors(variable_op, d, a, v);
             self.vectors(La::SubD, u, 0, u);
             self.vectors_two(La::Vreplgr2vrD, v, u);
             self.vectors(La::VandV, d, d, v);
@@ -480,7 +480,7 @@ impl Lowering<'_> {
         let i = self.instruction;
         let d = vector(i.op0_register());
         match self.mnemonic() {
-            Minps | Maxps | Minpd | Maxpd => self.least_or_most_of_vectors(),
+            Minps | Maxps | Minpd | Maxpd => self.min_max_vector(),
             Cmpps | Cmppd => {
                 let s = self.source();
                 let a = self.first_source();
@@ -552,8 +552,8 @@ impl Lowering<'_> {
     pub fn blend(&mut self, op: La, count: i32, [d, a, s]: [u8; 3], order: u32) {
         let all = (1u32 << count) - 1;
         let order = order & all;
-        let turned = d != a && (d == s || order.count_ones() > (order ^ all).count_ones());
-        let (base, other, order) = if turned { (s, a, order ^ all) } else { (a, s, order) };
+        let is_swapped = d != a && (d == s || order.count_ones() > (order ^ all).count_ones());
+        let (base, other, order) = if is_swapped { (s, a, order ^ all) } else { (a, s, order) };
         self.copy_vector(d, base);
         for lane in (0..count).filter(|lane| order >> lane & 1 != 0) {
             self.vectors_by(op, d, other, lane << 4 | lane);

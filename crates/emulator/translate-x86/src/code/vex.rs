@@ -128,8 +128,14 @@ impl Lowering<'_> {
     }
 
     /// Emits a load or store of a vector in the size of the current instruction.
-    pub fn access_vector(&mut self, near: La, sum: La, v: u8, place: super::operands::OperandLocation) {
-        let (near, sum) = (self.aligned(self.sized(near)), self.aligned(self.sized(sum)));
-        self.access(near, sum, v, place);
+    pub fn access_vector(
+        &mut self,
+        offset_op: La,
+        sum_op: La,
+        v: u8,
+        location: super::operands::OperandLocation,
+    ) {
+        let (offset_op, sum_op) = (self.aligned(self.sized(offset_op)), self.aligned(self.sized(sum_op)));
+        self.access(offset_op, sum_op, v, location);
     }
 }

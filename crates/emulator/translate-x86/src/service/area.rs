@@ -30,11 +30,11 @@ fn in_use(state: &State) -> u64 {
 
 /// Saves all components, for a signal frame.
 pub fn save(state: &State) -> [u8; AREA_BYTES] {
-    let mut out = [0; AREA_BYTES];
-    out[..FLOAT_BYTES].copy_from_slice(&save_floats(state));
-    put_word(&mut out, HEADER, in_use(state));
-    put_uppers(state, &mut out);
-    out
+    let mut area = [0; AREA_BYTES];
+    area[..FLOAT_BYTES].copy_from_slice(&save_floats(state));
+    put_word(&mut area, HEADER, in_use(state));
+    put_uppers(state, &mut area);
+    area
 }
 
 fn put_uppers(state: &State, area: &mut [u8; AREA_BYTES]) {
@@ -45,25 +45,25 @@ fn put_uppers(state: &State, area: &mut [u8; AREA_BYTES]) {
     }
 }
 
-/// Restores the components in `asked`. Those not set in the header's XSTATE_BV are initialized.
-pub fn restore(state: &mut State, area: &[u8; AREA_BYTES], asked: u64) {
+/// Restores the components in `requested`. Those not set in the header's XSTATE_BV are initialized.
+pub fn restore(state: &mut State, area: &[u8; AREA_BYTES], requested: u64) {
     let present = word(area, HEADER);
     let floats: &[u8; FLOAT_BYTES] = area.first_chunk().expect("the area starts with the FXSAVE area");
-    match (asked & X87 != 0, present & X87 != 0) {
+    match (requested & X87 != 0, present & X87 != 0) {
         (true, true) => restore_x87(state, floats),
         (true, false) => x87::initialise(state),
         _ => {}
     }
-    match (asked & SSE != 0, present & SSE != 0) {
+    match (requested & SSE != 0, present & SSE != 0) {
         (true, true) => restore_vectors(state, floats),
         (true, false) => (0..16).for_each(|n| state.v[16 + n].0[..2].fill(0)),
         _ => {}
     }
-    if asked & (SSE | AVX) != 0 {
-        let is_told = present & SSE != 0 || word(area, HEADER + 8) & COMPACTED == 0;
-        set_control(state, if is_told { word(area, 24) as u32 } else { INITIAL_CONTROL });
+    if requested & (SSE | AVX) != 0 {
+        let has_mxcsr = present & SSE != 0 || word(area, HEADER + 8) & COMPACTED == 0;
+        set_control(state, if has_mxcsr { word(area, 24) as u32 } else { INITIAL_CONTROL });
     }
-    if asked & AVX != 0 {
+    if requested & AVX != 0 {
         for n in 0..16 {
             let at = UPPERS_AT + 16 * n;
             let value = [word(area, at), word(area, at + 8)];
@@ -79,7 +79,7 @@ impl Machine<'_> {
         if !crate::features::has_avx() {
             return Err(longma_loongarch::Trap::IllegalInstruction);
         }
-        let asked = (self.state.r(RAX) & 0xffff_ffff | self.state.r(RDX) << 32) & COMPONENTS;
+        let requested = (self.state.r(RAX) & 0xffff_ffff | self.state.r(RDX) << 32) & COMPONENTS;
         match self.instruction.mnemonic() {
             Xgetbv => match self.state.r(RCX) as u32 {
                 0 => self.put_components(COMPONENTS),
@@ -90,13 +90,13 @@ impl Machine<'_> {
                 let mut area = [0; AREA_BYTES];
                 let address = self.aligned_address(64)?;
                 self.load_bytes(address, &mut area[..UPPERS_AT])?;
-                if asked & word(&area, HEADER) & AVX != 0 {
+                if requested & word(&area, HEADER) & AVX != 0 {
                     self.load_bytes(address + UPPERS_AT as u64, &mut area[UPPERS_AT..])?;
                 }
-                restore(self.state, &area, asked);
+                restore(self.state, &area, requested);
                 Ok(())
             }
-            mnemonic => self.save_extended(asked, matches!(mnemonic, Xsavec | Xsavec64)),
+            mnemonic => self.save_extended(requested, matches!(mnemonic, Xsavec | Xsavec64)),
         }
     }
 
@@ -106,30 +106,30 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// XSAVE, XSAVEOPT and XSAVEC. Components not in `asked` are left unchanged in memory.
-    fn save_extended(&mut self, asked: u64, compacts: bool) -> Done {
+    /// XSAVE, XSAVEOPT and XSAVEC. Components not in `requested` are left unchanged in memory.
+    fn save_extended(&mut self, requested: u64, compacts: bool) -> Done {
         let address = self.aligned_address(64)?;
         let mut area = [0; AREA_BYTES];
         self.load_bytes(address, &mut area[..UPPERS_AT])?;
         let all = save(self.state);
         let mut take = |from: usize, to: usize| area[from..to].copy_from_slice(&all[from..to]);
-        if asked & X87 != 0 {
+        if requested & X87 != 0 {
             take(0, 24);
             take(32, 160);
         }
-        if asked & SSE != 0 {
+        if requested & SSE != 0 {
             take(160, 416);
         }
-        if asked & (SSE | AVX) != 0 {
+        if requested & (SSE | AVX) != 0 {
             put_control(&mut area, control(self.state));
         }
-        let used = in_use(self.state) & asked;
+        let used = in_use(self.state) & requested;
         if compacts {
             put_word(&mut area, HEADER, used);
-            put_word(&mut area, HEADER + 8, asked | COMPACTED);
+            put_word(&mut area, HEADER + 8, requested | COMPACTED);
         } else {
-            let before = word(&area, HEADER);
-            put_word(&mut area, HEADER, before & !asked | used);
+            let old_present = word(&area, HEADER);
+            put_word(&mut area, HEADER, old_present & !requested | used);
         }
         let end = if used & AVX != 0 { AREA_BYTES } else { UPPERS_AT };
         put_uppers(self.state, &mut area);

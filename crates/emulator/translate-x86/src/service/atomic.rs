@@ -50,11 +50,11 @@ impl Machine<'_> {
     fn replace(&self, address: u64, bytes: usize, change: impl Fn(u64) -> u64) -> Result<u64, Trap> {
         let mut old = self.load(address, bytes)?;
         loop {
-            let found = self.exchange_if(address, bytes, old, change(old) & mask(bytes))?;
-            if found == old {
+            let current = self.exchange_if(address, bytes, old, change(old) & mask(bytes))?;
+            if current == old {
                 return Ok(old);
             }
-            old = found;
+            old = current;
         }
     }
 
@@ -71,12 +71,12 @@ impl Machine<'_> {
         let i = self.instruction;
         let bytes = i.memory_size().size();
         let registers = [Register::AL, Register::AX, Register::EAX, Register::RAX];
-        let own = registers[bytes.trailing_zeros() as usize];
-        let expected = self.register(own);
+        let accumulator = registers[bytes.trailing_zeros() as usize];
+        let expected = self.register(accumulator);
         let old = self.exchange_if(self.address(), bytes, expected, self.register(i.op1_register()))?;
         self.compare(expected, old, bytes);
         if old != expected {
-            self.set_register(own, old);
+            self.set_register(accumulator, old);
         }
         Ok(())
     }

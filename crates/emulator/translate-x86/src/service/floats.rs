@@ -1,7 +1,7 @@
 //! MXCSR, and the results of invalid SSE operations, which differ from LoongArch's: the default NaN is negative, and
-//! numbers that do not fit an integer become the smallest one. The LoongArch trap for invalid operations is always enabled
-//! for this purpose: when it occurs, the engine executes the instruction again without the trap and corrects the
-//! result. Source: Intel SDM, volume 1, sections 4.8.3.4 (NaNs), 10.2.3 (MXCSR), 11.5.2 (exceptions), appendix E.4.
+//! numbers that do not fit an integer become the smallest one. The LoongArch trap for invalid operations is always
+//! enabled for this purpose: when it occurs, the engine executes the instruction again without the trap and corrects
+//! the result. Source: Intel SDM, volume 1, sections 4.8.3.4 (NaNs), 10.2.3 (MXCSR), 11.5.2 (exceptions), appendix E.4.
 
 use longma_loongarch::{Fcsr, Instruction, State};
 
@@ -10,8 +10,8 @@ use crate::registers::{SSE_CONTROL, ZERO_SUBNORMALS};
 /// FCSR's bit that enables the trap of invalid operations.
 pub(crate) const INVALID_TRAP: u32 = 1 << 4;
 
-/// The bits of MXCSR that have no equal in FCSR: DAZ, masks of invalid and denormal exceptions, FTZ. The masks are stored
-/// inverted.
+/// The bits of MXCSR that have no equal in FCSR: DAZ, masks of invalid and denormal exceptions, FTZ. The masks are
+/// stored inverted.
 const KEPT: u32 = DAZ | MASKS | FTZ;
 const DAZ: u32 = 1 << ZERO_SUBNORMALS;
 const FTZ: u32 = 1 << 15;
@@ -30,17 +30,17 @@ pub(crate) const INITIAL_FCSR: u32 = INVALID_TRAP | Fcsr::SSE_RULES;
 /// Reads MXCSR.
 pub(crate) fn control(state: &State) -> u32 {
     let fcsr = state.fcsr.0;
-    let mut out = (state.lbt.scratch[usize::from(SSE_CONTROL)] as u32 & KEPT) ^ MASKS;
+    let mut mxcsr_value = (state.lbt.scratch[usize::from(SSE_CONTROL)] as u32 & KEPT) ^ MASKS;
     for (mxcsr, bit) in FLAGS {
-        out |= (fcsr >> (16 + bit) & 1) << mxcsr;
+        mxcsr_value |= (fcsr >> (16 + bit) & 1) << mxcsr;
         if mxcsr != 0 {
-            out |= (!fcsr >> bit & 1) << (7 + mxcsr);
+            mxcsr_value |= (!fcsr >> bit & 1) << (7 + mxcsr);
         }
     }
     if fcsr & Fcsr::SUBNORMAL != 0 {
-        out |= SUBNORMAL;
+        mxcsr_value |= SUBNORMAL;
     }
-    out | [0, 3, 2, 1][(fcsr >> 8 & 3) as usize] << 13
+    mxcsr_value | [0, 3, 2, 1][(fcsr >> 8 & 3) as usize] << 13
 }
 
 /// Writes MXCSR.
@@ -141,16 +141,16 @@ fn repair_words(word: &Instruction, lanes: usize, format: &str, before: &State, 
             let value = f32::from_bits((from[at / 2] >> (32 * (at % 2))) as u32);
             (value.is_nan() || value.abs() >= 2_147_483_648.0, at / 2, at % 2)
         };
-        let found = result[lane] >> (32 * half) & 0xffff_ffff;
-        let is_saturated = found == 0 || found == SMALLEST - 1;
+        let converted = result[lane] >> (32 * half) & 0xffff_ffff;
+        let is_saturated = converted == 0 || converted == SMALLEST - 1;
         if does_not_fit && is_saturated {
             result[lane] = result[lane] & !(0xffff_ffff << (32 * half)) | SMALLEST << (32 * half);
         }
     }
 }
 
-/// The result of an operation whose format has `fraction` fraction bits: the first operand that is a NaN, made quiet, or
-/// the default NaN.
+/// The result of an operation whose format has `fraction` fraction bits: the first operand that is a NaN, made quiet,
+/// or the default NaN.
 fn repaired(result: u64, mut sources: impl Iterator<Item = u64>, fraction: u32) -> u64 {
     let (sign, quiet) = if fraction == 52 { (1 << 63, 1 << 51) } else { (1 << 31, 1 << 22) };
     let infinity = (sign - 1) & !((1u64 << fraction) - 1);

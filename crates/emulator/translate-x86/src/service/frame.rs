@@ -65,8 +65,8 @@ fn trap_number(signal: u64, code: u32) -> u64 {
     }
 }
 
-/// The error code of a page fault. Bits: 0 the page is present, 1 a store, 2 in user mode, 4 an instruction fetch. Bit 0
-/// is known for fetches only: whether a page is present depends on earlier accesses.
+/// The error code of a page fault. Bits: 0 the page is present, 1 a store, 2 in user mode, 4 an instruction fetch. Bit
+/// 0 is known for fetches only: whether a page is present depends on earlier accesses.
 fn page_fault_error(process: &ProcessFrame) -> u64 {
     const SEGV_ACCERR: u32 = 2;
     if process.pc() == process.fault_address() {
@@ -76,15 +76,15 @@ fn page_fault_error(process: &ProcessFrame) -> u64 {
 }
 
 /// Builds the x86-64 frame below the LoongArch frame at the stack pointer. The thread is at the first instruction of
-/// its handler, which returns to `back`. Returns false if the stack is not writable.
-pub fn enter(state: &mut State, back: u64, memory: &dyn UserMemory) -> bool {
+/// its handler, which returns to `return_address`. Returns false if the stack is not writable.
+pub fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) -> bool {
     let Some(process) = ProcessFrame::read(state.r(STACK_POINTER), memory) else { return false };
     let floats = saved(state);
     let floats_at = process.address().wrapping_sub(floats.len() as u64) & !63;
     let address = (floats_at.wrapping_sub(BYTES as u64 + 8) & !15).wrapping_sub(8);
     let signal = state.r(4);
     let mut frame = [0; BYTES];
-    put_word(&mut frame, 0, back);
+    put_word(&mut frame, 0, return_address);
     put_word(&mut frame, CONTEXT, if has_avx() { UC_FP_XSTATE } else { 0 });
     for (number, value) in process.stack().into_iter().enumerate() {
         put_word(&mut frame, CONTEXT_STACK + 8 * number, value);
@@ -169,12 +169,12 @@ fn saved(state: &State) -> Vec<u8> {
     if !has_avx() {
         return save_floats(state).to_vec();
     }
-    let mut out = area::save(state).to_vec();
-    put_word(&mut out, SOFTWARE, u64::from(MARK) | ((AREA_BYTES + END_BYTES) as u64) << 32);
-    put_word(&mut out, SOFTWARE + 8, area::COMPONENTS);
-    put_word(&mut out, SOFTWARE + 16, AREA_BYTES as u64);
-    out.extend(END_MARK.to_le_bytes());
-    out
+    let mut bytes = area::save(state).to_vec();
+    put_word(&mut bytes, SOFTWARE, u64::from(MARK) | ((AREA_BYTES + END_BYTES) as u64) << 32);
+    put_word(&mut bytes, SOFTWARE + 8, area::COMPONENTS);
+    put_word(&mut bytes, SOFTWARE + 16, AREA_BYTES as u64);
+    bytes.extend(END_MARK.to_le_bytes());
+    bytes
 }
 
 /// Restores the floating-point state: the XSAVE area if both magic numbers are present, otherwise the FXSAVE area, as
@@ -200,25 +200,25 @@ fn restore_saved(state: &mut State, at: u64, memory: &dyn UserMemory) {
 
 /// The FXSAVE area.
 pub(crate) fn save_floats(state: &State) -> [u8; FLOAT_BYTES] {
-    let mut out = [0; FLOAT_BYTES];
+    let mut area = [0; FLOAT_BYTES];
     let words = x87::words(state);
-    out[0..2].copy_from_slice(&words.control.to_le_bytes());
-    out[2..4].copy_from_slice(&words.status.to_le_bytes());
-    out[4] = !words.empty;
-    out[24..28].copy_from_slice(&control(state).to_le_bytes());
-    out[28..32].copy_from_slice(&0xffff_u32.to_le_bytes());
+    area[0..2].copy_from_slice(&words.control.to_le_bytes());
+    area[2..4].copy_from_slice(&words.status.to_le_bytes());
+    area[4] = !words.empty;
+    area[24..28].copy_from_slice(&control(state).to_le_bytes());
+    area[28..32].copy_from_slice(&0xffff_u32.to_le_bytes());
     for number in 0..8u8 {
         let (mantissa, exponent) = x87::bits(state, number);
         let at = 32 + 16 * usize::from(number);
-        put_word(&mut out, at, mantissa);
-        out[at + 8..at + 10].copy_from_slice(&exponent.to_le_bytes());
+        put_word(&mut area, at, mantissa);
+        area[at + 8..at + 10].copy_from_slice(&exponent.to_le_bytes());
     }
     for number in 0..16usize {
         let vector = state.v[16 + number].0;
-        put_word(&mut out, 160 + 16 * number, vector[0]);
-        put_word(&mut out, 168 + 16 * number, vector[1]);
+        put_word(&mut area, 160 + 16 * number, vector[0]);
+        put_word(&mut area, 168 + 16 * number, vector[1]);
     }
-    out
+    area
 }
 
 /// Restores the FXSAVE area.

@@ -201,11 +201,11 @@ impl Machine<'_> {
         let i = &self.instruction;
         match i.op_kind(operand) {
             OpKind::Register => {
-                let found = i.op_register(operand);
-                Ok(match found {
-                    _ if found.is_mm() => register(self.state, found.number()),
-                    _ if found.is_xmm() => self.state.v[16 + found.number()].0[0],
-                    _ => self.register(found),
+                let register_operand = i.op_register(operand);
+                Ok(match register_operand {
+                    _ if register_operand.is_mm() => register(self.state, register_operand.number()),
+                    _ if register_operand.is_xmm() => self.state.v[16 + register_operand.number()].0[0],
+                    _ => self.register(register_operand),
                 })
             }
             OpKind::Memory => self.load(self.address(), i.memory_size().size().min(8)),
@@ -257,8 +257,8 @@ impl Machine<'_> {
                 lanes(2, |at| unsigned(a, order() >> (2 * at) & 3, 2))
             }
             Palignr => {
-                let whole = u128::from(self.mmx_in(0)?) << 64 | u128::from(self.mmx_in(1)?);
-                if order() < 16 { (whole >> (8 * order())) as u64 } else { 0 }
+                let concatenated = u128::from(self.mmx_in(0)?) << 64 | u128::from(self.mmx_in(1)?);
+                if order() < 16 { (concatenated >> (8 * order())) as u64 } else { 0 }
             }
             _ => {
                 let (a, b) = (self.mmx_in(0)?, self.mmx_in(1)?);

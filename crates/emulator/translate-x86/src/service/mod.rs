@@ -156,8 +156,8 @@ impl Machine<'_> {
             _ if x87::is_x87(&i) => x87::execute(self),
             _ if exceptions::is_forbidden(&i) => Err(exceptions::protection()),
             _ => {
-                let found = self.mmx().or_else(|| self.vectors());
-                found.unwrap_or(Err(Trap::IllegalInstruction))
+                let result = self.mmx().or_else(|| self.vectors());
+                result.unwrap_or(Err(Trap::IllegalInstruction))
             }
         }
     }
@@ -210,13 +210,13 @@ impl Machine<'_> {
         let i = self.instruction;
         let bytes = i.op0_register().size();
         let registers = [Register::AL, Register::AX, Register::EAX, Register::RAX];
-        let own = registers[bytes.trailing_zeros() as usize];
-        let (expected, found) = (self.register(own), self.register(i.op0_register()));
-        self.compare(expected, found, bytes);
-        if expected == found {
+        let accumulator = registers[bytes.trailing_zeros() as usize];
+        let (expected, actual) = (self.register(accumulator), self.register(i.op0_register()));
+        self.compare(expected, actual, bytes);
+        if expected == actual {
             self.write(0, self.register(i.op1_register()))
         } else {
-            self.set_register(own, found);
+            self.set_register(accumulator, actual);
             Ok(())
         }
     }
@@ -358,9 +358,9 @@ impl Machine<'_> {
     }
 
     pub fn load(&self, address: u64, bytes: usize) -> Result<u64, Trap> {
-        let mut found = [0; 8];
-        self.load_bytes(address, &mut found[..bytes])?;
-        Ok(u64::from_le_bytes(found))
+        let mut bytes_read = [0; 8];
+        self.load_bytes(address, &mut bytes_read[..bytes])?;
+        Ok(u64::from_le_bytes(bytes_read))
     }
 
     pub fn store(&self, address: u64, value: u64, bytes: usize) -> Done {
@@ -497,11 +497,11 @@ impl Machine<'_> {
         let count = (count & if bytes == 8 { 63 } else { 31 }) % (bits + 1);
         let old = self.read(0)?;
         let carry = flags_of(self.state) & CF;
-        let (width, whole) = (bits + 1, u128::from(carry) << bits | u128::from(old));
+        let (width, with_carry) = (bits + 1, u128::from(carry) << bits | u128::from(old));
         let left = if i.mnemonic() == Mnemonic::Rcl { count } else { (width - count) % width };
-        let turned = if left == 0 { whole } else { whole << left | whole >> (width - left) };
-        let new = turned as u64 & mask(bytes);
-        let carry = turned >> bits & 1 != 0;
+        let rotated = if left == 0 { with_carry } else { with_carry << left | with_carry >> (width - left) };
+        let new = rotated as u64 & mask(bytes);
+        let carry = rotated >> bits & 1 != 0;
         self.write(0, new)?;
         if count != 0 {
             let overflow = if i.mnemonic() == Mnemonic::Rcl {
@@ -530,13 +530,14 @@ impl Machine<'_> {
         let (a128, b128) = (u128::from(a), u128::from(b));
         // Shifts beyond the width are undefined in the manual. Here, the operand is repeated.
         let (new, carry) = if i.mnemonic() == Mnemonic::Shld {
-            let whole = a128 << bits | b128;
-            let whole = if count > bits { whole << (count - bits).min(127) } else { whole };
+            let concatenated = a128 << bits | b128;
+            let concatenated =
+                if count > bits { concatenated << (count - bits).min(127) } else { concatenated };
             let count = count.min(bits);
-            ((whole << count >> bits) as u64 & mask(bytes), whole >> (2 * bits - count) & 1)
+            ((concatenated << count >> bits) as u64 & mask(bytes), concatenated >> (2 * bits - count) & 1)
         } else {
-            let whole = b128 << bits | a128;
-            ((whole >> count) as u64 & mask(bytes), whole >> (count - 1) & 1)
+            let concatenated = b128 << bits | a128;
+            ((concatenated >> count) as u64 & mask(bytes), concatenated >> (count - 1) & 1)
         };
         self.write(0, new)?;
         self.set_flag(CF, carry != 0);
@@ -556,15 +557,15 @@ impl Machine<'_> {
     fn pick_bits(&mut self) -> Done {
         let i = self.instruction;
         let (bytes, a, b) = (self.bytes_of(0), self.read(1)?, self.read(2)?);
-        let chosen = (0..64).filter(|bit| b >> bit & 1 != 0).zip(0..);
+        let selected = (0..64).filter(|bit| b >> bit & 1 != 0).zip(0..);
         let result = match i.mnemonic() {
             Mnemonic::Bextr => {
                 let (start, length) = (b as u8, (b >> 8) as u8);
                 let shifted = a.checked_shr(start.into()).unwrap_or(0);
                 if length < 64 { shifted & ((1 << length) - 1) } else { shifted }
             }
-            Mnemonic::Pdep => chosen.fold(0, |sum, (bit, from)| sum | (a >> from & 1) << bit),
-            _ => chosen.fold(0, |sum, (bit, to)| sum | (a >> bit & 1) << to),
+            Mnemonic::Pdep => selected.fold(0, |sum, (bit, from)| sum | (a >> from & 1) << bit),
+            _ => selected.fold(0, |sum, (bit, to)| sum | (a >> bit & 1) << to),
         };
         self.write(0, result)?;
         if i.mnemonic() == Mnemonic::Bextr {

@@ -37,8 +37,8 @@ impl Arithmetic {
         }
     }
 
-    /// The sum of the selected products, of neighbours first. Processors prefer one or the other of two NaNs, depending on
-    /// the form of the instruction.
+    /// The sum of the selected products, of neighbours first. Processors prefer one or the other of two NaNs, depending
+    /// on the form of the instruction.
     fn dot<F: Format>(&mut self, a: &[u8], b: &[u8], takes: impl Fn(usize) -> bool) -> u64 {
         let size = F::BITS as usize / 8;
         let mut sums: Vec<u64> = (0..16 / size)
@@ -74,9 +74,9 @@ impl Machine<'_> {
         let [a, b] = self.sources()?;
         let order = i.immediate8();
         let mut arithmetic = self.arithmetic();
-        let mut out = [0; 32];
+        let mut result = [0; 32];
         for half in 0..self.width() / 16 {
-            let (a, b, to) = (&a[16 * half..], &b[16 * half..], &mut out[16 * half..16 * half + 16]);
+            let (a, b, to) = (&a[16 * half..], &b[16 * half..], &mut result[16 * half..16 * half + 16]);
             let takes = |at: usize| order >> (4 + at) & 1 != 0;
             let (sum, size) = if old(&i) == Mnemonic::Dppd {
                 (arithmetic.dot::<Double>(a, b, takes), 8)
@@ -86,7 +86,7 @@ impl Machine<'_> {
             (0..16 / size).filter(|at| order >> at & 1 != 0).for_each(|at| put_lane(to, at, size, sum));
         }
         self.record(arithmetic.raised);
-        self.vector_out(i.op0_register(), &out);
+        self.vector_out(i.op0_register(), &result);
         Ok(())
     }
 
@@ -94,15 +94,15 @@ impl Machine<'_> {
     pub(super) fn widen_halves(&mut self) -> Done {
         let i = self.instruction;
         let source = self.vector_in(1)?;
-        let (mut out, mut raised) = ([0; 32], ExceptionFlags::NONE);
+        let (mut result, mut raised) = ([0; 32], ExceptionFlags::NONE);
         for at in 0..self.width() / 4 {
             let (value, flags) =
                 float::convert::<Half, Single>(lane(&source, at, 2), RoundingMode::NearestEven);
             raised |= flags;
-            put_lane(&mut out, at, 4, value);
+            put_lane(&mut result, at, 4, value);
         }
         self.record(raised);
-        self.vector_out(i.op0_register(), &out);
+        self.vector_out(i.op0_register(), &result);
         Ok(())
     }
 
@@ -113,18 +113,18 @@ impl Machine<'_> {
         let Arithmetic { mode, rules, mut raised } = self.arithmetic();
         let mode = if i.immediate8() & 4 != 0 { mode } else { MODES[usize::from(i.immediate8() & 3)] };
         let count = i.op1_register().size() / 4;
-        let mut out = [0; 32];
+        let mut result = [0; 32];
         for at in 0..count {
             let (value, flags) = rules.apply::<Single, Half, 1>([lane(&source, at, 4)], |[value]| {
                 float::convert::<Single, Half>(value, mode)
             });
             raised |= flags;
-            put_lane(&mut out, at, 2, value);
+            put_lane(&mut result, at, 2, value);
         }
         if i.op0_kind() == OpKind::Register {
-            self.vector_out(i.op0_register(), &out);
+            self.vector_out(i.op0_register(), &result);
         } else {
-            self.store_bytes(self.address(), &out[..2 * count])?;
+            self.store_bytes(self.address(), &result[..2 * count])?;
         }
         self.record(raised);
         Ok(())

@@ -41,7 +41,7 @@ impl Machine<'_> {
             Rcpps | Rcpss | Rsqrtps | Rsqrtss => self.estimate(),
             Dpps | Dppd => self.dot_product(),
             Mpsadbw => self.differences(),
-            Phminposuw => self.least_word(),
+            Phminposuw => self.minimum_word(),
             Pcmpestri | Pcmpestri64 | Pcmpestrm | Pcmpestrm64 | Pcmpistri | Pcmpistrm => {
                 self.compare_strings()
             }
@@ -115,28 +115,28 @@ impl Machine<'_> {
     fn differences(&mut self) -> Done {
         let i = self.instruction;
         let [a, b] = self.sources()?;
-        let mut out = [0; 32];
+        let mut result = [0; 32];
         for half in 0..self.width() / 16 {
             let order = usize::from(i.immediate8()) >> (3 * half);
             let (of_a, of_b) = (4 * (order >> 2 & 1), 4 * (order & 3));
             let (a, b) = (&a[16 * half..], &b[16 * half..]);
             for at in 0..8 {
                 let sum = (0..4).map(|n| u64::from(a[of_a + at + n].abs_diff(b[of_b + n]))).sum();
-                put_lane(&mut out[16 * half..], at, 2, sum);
+                put_lane(&mut result[16 * half..], at, 2, sum);
             }
         }
-        self.vector_out(i.op0_register(), &out);
+        self.vector_out(i.op0_register(), &result);
         Ok(())
     }
 
     /// PHMINPOSUW.
-    fn least_word(&mut self) -> Done {
+    fn minimum_word(&mut self) -> Done {
         let i = self.instruction;
         let source = self.vector_in(1)?;
-        let (least, at) = (0..8).map(|at| (lane(&source, at, 2), at as u64)).min().unwrap_or_default();
-        let mut out = [0; 32];
-        put_lane(&mut out, 0, 8, least | at << 16);
-        self.vector_out(i.op0_register(), &out);
+        let (minimum, at) = (0..8).map(|at| (lane(&source, at, 2), at as u64)).min().unwrap_or_default();
+        let mut result = [0; 32];
+        put_lane(&mut result, 0, 8, minimum | at << 16);
+        self.vector_out(i.op0_register(), &result);
         Ok(())
     }
 
@@ -160,32 +160,32 @@ impl Machine<'_> {
         let (d, chooser, index) = (i.op0_register(), i.op2_register(), i.memory_index());
         let size = i.memory_size().size();
         let count = (d.size() / size).min(index.size() / index_bytes);
-        let mut out = whole(self.state, d.number());
+        let mut result = whole(self.state, d.number());
         let mut mask = whole(self.state, chooser.number());
         let indices = whole(self.state, index.number());
         let base = self.address();
-        let mut done = Ok(());
+        let mut outcome = Ok(());
         for at in 0..count {
             if mask[at * size + size - 1] & 0x80 != 0 {
                 let unused = 64 - 8 * index_bytes as u32;
                 let index = (lane(&indices, at, index_bytes) << unused) as i64 >> unused;
                 let sum = base.wrapping_add_signed(index.wrapping_mul(i.memory_index_scale().into()));
                 match self.load(sum, size) {
-                    Ok(value) => put_lane(&mut out, at, size, value),
+                    Ok(value) => put_lane(&mut result, at, size, value),
                     Err(trap) => {
-                        done = Err(trap);
+                        outcome = Err(trap);
                         break;
                     }
                 }
             }
             put_lane(&mut mask, at, size, 0);
         }
-        if done.is_ok() {
+        if outcome.is_ok() {
             mask = [0; 32];
-            out[count * size..].fill(0);
+            result[count * size..].fill(0);
         }
-        self.vector_out(d, &out);
+        self.vector_out(d, &result);
         self.vector_out(chooser, &mask);
-        done
+        outcome
     }
 }

@@ -23,14 +23,14 @@ const NO_FLAGS: &[u8] = &[0x45, 0x01, 0xff, 0xc3];
 pub fn texts() -> BTreeMap<&'static str, String> {
     let mut texts: BTreeMap<&'static str, String> = BTreeMap::new();
     // Many instructions have several encodings.
-    let mut seen = BTreeSet::new();
+    let mut forms_seen = BTreeSet::new();
     for code in Code::values() {
         let Some(group) = group(code) else { continue };
         for form in [Form::Register, Form::Memory, Form::Locked, Form::Repeated] {
             let Some((instruction, bytes)) = encoded(code, form) else { continue };
-            let shown = shown(&instruction, bytes);
-            if !instruction.is_privileged() && seen.insert(shown.clone()) {
-                texts.entry(group).or_insert_with(|| HEAD.into()).push_str(&shown);
+            let text = text(&instruction, bytes);
+            if !instruction.is_privileged() && forms_seen.insert(text.clone()) {
+                texts.entry(group).or_insert_with(|| HEAD.into()).push_str(&text);
             }
         }
     }
@@ -39,9 +39,9 @@ pub fn texts() -> BTreeMap<&'static str, String> {
 
 /// The text of an instruction followed by a jump to [`OUTSIDE`].
 fn shown(instruction: &Instruction, mut code: Vec<u8>) -> String {
-    let behind = SOURCE + code.len() as u64 + 5;
+    let next = SOURCE + code.len() as u64 + 5;
     code.push(0xe9);
-    code.extend(((OUTSIDE - behind) as u32).to_le_bytes());
+    code.extend(((OUTSIDE - next) as u32).to_le_bytes());
     // LOCK does not change how flags are computed.
     if instruction.rflags_modified() != 0 && !instruction.has_lock_prefix() {
         with_and_without_flags::<X86_64>(&code, NO_FLAGS)

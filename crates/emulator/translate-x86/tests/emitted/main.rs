@@ -14,8 +14,8 @@ use longma_translate_x86::X86_64;
 fn generated_code_matches_the_snapshots() {
     let (optimizations, idle) = sequences::by_optimizations();
     assert!(idle.is_empty(), "{idle:?} change nothing");
-    let others = [("sequences", sequences::text()), ("optimizations", optimizations)];
-    compare(env!("CARGO_MANIFEST_DIR"), instructions::texts(), &others);
+    let snapshots = [("sequences", sequences::text()), ("optimizations", optimizations)];
+    compare(env!("CARGO_MANIFEST_DIR"), instructions::texts(), &snapshots);
 }
 
 /// Programs that use these instructions execute them in their innermost loops, where an exit takes longer than a

@@ -17,9 +17,9 @@ pub enum Form {
 
 /// The instruction with this code at [`SOURCE`], and its bytes; `None` if it has no such form.
 pub fn encoded(code: Code, form: Form) -> Option<(Instruction, Vec<u8>)> {
-    let made = instruction(code, form)?;
+    let instruction = instruction(code, form)?;
     let mut encoder = Encoder::new(64);
-    encoder.encode(&made, SOURCE).ok()?;
+    encoder.encode(&instruction, SOURCE).ok()?;
     let bytes = encoder.take_buffer();
     let decoded = iced_x86::Decoder::with_ip(64, &bytes, SOURCE, 0).decode();
     (!decoded.is_invalid() && decoded.code() == code).then_some((decoded, bytes))
@@ -30,13 +30,13 @@ fn instruction(code: Code, form: Form) -> Option<Instruction> {
     i.set_code(code);
     let op_code = code.op_code();
     let kinds: Vec<OpCodeOperandKind> = (0..op_code.op_count()).map(|n| op_code.op_kind(n)).collect();
-    let is_there = match form {
+    let has_form = match form {
         Form::Register => true,
         Form::Memory => kinds.iter().any(|kind| is_either(*kind)),
         Form::Locked => op_code.can_use_lock_prefix(),
         Form::Repeated => op_code.can_use_rep_prefix() && code.op_code().op_kind(0) != OpCodeOperandKind::dx,
     };
-    if !is_there {
+    if !has_form {
         return None;
     }
     i.set_has_lock_prefix(form == Form::Locked);
@@ -80,18 +80,22 @@ fn index(kind: OpCodeOperandKind) -> Option<Register> {
 /// The register for an operand: rbx, rsi or r8 by operand number.
 fn register(kind: OpCodeOperandKind, operand: u32) -> Option<Register> {
     use OpCodeOperandKind::*;
-    let nth = |of: [Register; 3]| of[operand as usize % 3];
+    let by_operand = |of: [Register; 3]| of[operand as usize % 3];
     Some(match kind {
-        r8_reg | r8_opcode | r8_or_mem => nth([Register::BL, Register::SIL, Register::R8L]),
-        r16_reg | r16_opcode | r16_rm | r16_or_mem => nth([Register::BX, Register::SI, Register::R8W]),
+        r8_reg | r8_opcode | r8_or_mem => by_operand([Register::BL, Register::SIL, Register::R8L]),
+        r16_reg | r16_opcode | r16_rm | r16_or_mem => by_operand([Register::BX, Register::SI, Register::R8W]),
         r32_reg | r32_opcode | r32_rm | r32_or_mem | r32_vvvv => {
-            nth([Register::EBX, Register::ESI, Register::R8D])
+            by_operand([Register::EBX, Register::ESI, Register::R8D])
         }
         r64_reg | r64_opcode | r64_rm | r64_or_mem | r64_vvvv => {
-            nth([Register::RBX, Register::RSI, Register::R8])
+            by_operand([Register::RBX, Register::RSI, Register::R8])
         }
-        xmm_reg | xmm_rm | xmm_or_mem | xmm_vvvv => nth([Register::XMM1, Register::XMM2, Register::XMM3]),
-        ymm_reg | ymm_rm | ymm_or_mem | ymm_vvvv => nth([Register::YMM1, Register::YMM2, Register::YMM3]),
+        xmm_reg | xmm_rm | xmm_or_mem | xmm_vvvv => {
+            by_operand([Register::XMM1, Register::XMM2, Register::XMM3])
+        }
+        ymm_reg | ymm_rm | ymm_or_mem | ymm_vvvv => {
+            by_operand([Register::YMM1, Register::YMM2, Register::YMM3])
+        }
         xmm_is4 => Register::XMM4,
         ymm_is4 => Register::YMM4,
         al => Register::AL,

@@ -50,7 +50,7 @@ pub const FEATURES: &[CpuidFeature] = &[
 /// Whether an instruction with this code can be compared on this host.
 pub fn is_compared(code: Code) -> bool {
     use CpuidFeature::*;
-    let is_there = |feature: &CpuidFeature| match feature {
+    let is_supported = |feature: &CpuidFeature| match feature {
         AVX | AVX2 | FMA | F16C | BMI1 | BMI2 | LZCNT | MOVBE => has_avx2(),
         CLFLUSHOPT | CLWB | FSGSBASE | RDRAND | RDSEED => false,
         AES => is_x86_feature_detected!("aes"),
@@ -60,11 +60,12 @@ pub fn is_compared(code: Code) -> bool {
         _ => true,
     };
     let features = code.cpuid_features();
-    code.op_code().mode64() && features.iter().all(|feature| FEATURES.contains(feature) && is_there(feature))
+    code.op_code().mode64()
+        && features.iter().all(|feature| FEATURES.contains(feature) && is_supported(feature))
 }
 
 /// Whether an instruction cannot be compared: its result differs by design, or it uses the stack or the kernel.
-pub fn is_apart(i: &Instruction) -> bool {
+pub fn is_not_comparable(i: &Instruction) -> bool {
     use Mnemonic::*;
     matches!(
         i.mnemonic(),
@@ -253,7 +254,7 @@ fn with_mmx(instruction: &[u8]) -> Vec<u8> {
 /// The flags that the manual leaves undefined.
 pub fn undefined(i: &Instruction, before: &Registers) -> u64 {
     use Mnemonic::*;
-    let mut open = i.rflags_undefined();
+    let mut undefined_flags = i.rflags_undefined();
     if matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd) {
         let last = i.op_count() - 1;
         let width =
@@ -264,18 +265,18 @@ pub fn undefined(i: &Instruction, before: &Registers) -> u64 {
             if i.op_kind(last) == OpKind::Register { before.general[1] as u8 } else { i.immediate8() };
         let count = u32::from(count) & if width == 64 { 63 } else { 31 };
         let shifts = matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Shld | Shrd);
-        open = 0;
+        undefined_flags = 0;
         if count != 0 && shifts {
-            open |= RflagsBits::AF;
+            undefined_flags |= RflagsBits::AF;
         }
         if count != 1 && count != 0 {
-            open |= RflagsBits::OF;
+            undefined_flags |= RflagsBits::OF;
         }
         if count >= width {
-            open |= RflagsBits::CF;
+            undefined_flags |= RflagsBits::CF;
         }
         if count > width && matches!(i.mnemonic(), Shld | Shrd) {
-            open |= RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF;
+            undefined_flags |= RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF;
         }
     }
     let bits = [
@@ -286,7 +287,7 @@ pub fn undefined(i: &Instruction, before: &Registers) -> u64 {
         (RflagsBits::SF, 7),
         (RflagsBits::OF, 11),
     ];
-    bits.iter().filter(|(flag, _)| open & flag != 0).map(|(_, bit)| 1u64 << bit).sum()
+    bits.iter().filter(|(flag, _)| undefined_flags & flag != 0).map(|(_, bit)| 1u64 << bit).sum()
 }
 
 /// Whether the manual leaves the result of an instruction undefined.
@@ -381,12 +382,12 @@ fn every_instruction_matches_the_processor() {
             }
             let bytes = encoder.take_buffer();
             i = iced_x86::Decoder::with_ip(64, &bytes, SOURCE, 0).decode();
-            if i.is_invalid() || i.code() != code || is_apart(&i) {
+            if i.is_invalid() || i.code() != code || is_not_comparable(&i) {
                 continue;
             }
             seen = true;
             let doubles = random.below(2) == 0;
-            let mut before = random.registers(doubles);
+            let mut initial = random.registers(doubles);
             data[skip..skip + DATA_BYTES].iter_mut().for_each(|byte| *byte = random.next() as u8);
             let floats = random.vector(doubles).to_le_bytes();
             let middle = skip + (MIDDLE + at) as usize;
@@ -396,23 +397,23 @@ fn every_instruction_matches_the_processor() {
                 data[middle + 16..middle + 32].copy_from_slice(&floats);
             }
             let data_at = data[skip..].as_ptr() as u64;
-            before.general[4] = 0;
-            before.general[7] = data_at + MIDDLE;
+            initial.general[4] = 0;
+            initial.general[7] = data_at + MIDDLE;
             if matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv) {
-                make_divisible(&mut before, &mut data, middle);
+                make_divisible(&mut initial, &mut data, middle);
             }
             let bits = matches!(i.mnemonic(), Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc);
             if bits && i.op0_kind() == OpKind::Memory && i.op1_kind() == OpKind::Register {
-                before.general[..4].iter_mut().for_each(|value| *value = (*value as i8 as i64) as u64);
+                initial.general[..4].iter_mut().for_each(|value| *value = (*value as i8 as i64) as u64);
                 for number in [5, 6, 8, 9, 10, 11, 12, 13, 14, 15] {
-                    before.general[number] = before.general[number] as i8 as i64 as u64;
+                    initial.general[number] = initial.general[number] as i8 as i64 as u64;
                 }
             }
             if i.is_vsib() {
                 if is_no_gather(&i) {
                     continue;
                 }
-                make_gatherable(&i, &mut before);
+                make_gatherable(&i, &mut initial);
             }
             // Let the comparison succeed every other time.
             if matches!(i.mnemonic(), Mnemonic::Cmpxchg | Mnemonic::Cmpxchg8b | Mnemonic::Cmpxchg16b)
@@ -420,20 +421,20 @@ fn every_instruction_matches_the_processor() {
             {
                 let current =
                     |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| data[middle + at + byte]));
-                before.general[0] = current(0);
-                before.general[2] = current(if i.mnemonic() == Mnemonic::Cmpxchg8b { 4 } else { 8 });
+                initial.general[0] = current(0);
+                initial.general[2] = current(if i.mnemonic() == Mnemonic::Cmpxchg8b { 4 } else { 8 });
             }
             let divides = matches!(i.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
             let by_dividend = i.op0_kind() == OpKind::Register
                 && matches!(i.op0_register().full_register(), Register::RAX | Register::RDX);
-            if is_open(&i, &before) || divides && by_dividend {
+            if is_open(&i, &initial) || divides && by_dividend {
                 continue;
             }
             if std::env::var_os("LONGMA_X86_SHOWN").is_some() {
                 eprintln!("{i}");
             }
             let bytes = if has_mmx(&i) { with_mmx(&bytes) } else { bytes };
-            let (mut native, mut ours) = (before, before);
+            let (mut native, mut ours) = (initial, initial);
             let mut our_data = data[skip..skip + DATA_BYTES].to_vec();
             let outcome = translated(&bytes, &mut ours, data_at, &mut our_data, None);
             buffer.run(&bytes, &mut native);
@@ -444,18 +445,18 @@ fn every_instruction_matches_the_processor() {
                     counted += count;
                     native.general[4] = 0;
                     ours.general[4] = 0;
-                    let open = undefined(&i, &before) | !0x8d5;
-                    let difference = (native.flags ^ ours.flags) & !open;
+                    let undefined_flags = undefined(&i, &initial) | !0x8d5;
+                    let difference = (native.flags ^ ours.flags) & !undefined_flags;
                     if difference != 0 {
                         wrong.push(format!(
-                            "{i}: flags {:#x}, not {:#x} ({before:x?})",
+                            "{i}: flags {:#x}, not {:#x} ({initial:x?})",
                             ours.flags & 0x8d5,
                             native.flags & 0x8d5
                         ));
                     }
                     if native.general != ours.general {
                         wrong.push(format!(
-                            "{i}: {:x?}, not {:x?} ({before:x?})",
+                            "{i}: {:x?}, not {:x?} ({initial:x?})",
                             ours.general, native.general
                         ));
                     }
@@ -464,17 +465,17 @@ fn every_instruction_matches_the_processor() {
                     if let Some(n) = (0..16).find(|n| !same(native.vectors[*n], ours.vectors[*n])) {
                         wrong.push(format!(
                             "{i}: xmm{n} {:x}, not {:x} ({:x?})",
-                            ours.vectors[n], native.vectors[n], before.vectors
+                            ours.vectors[n], native.vectors[n], initial.vectors
                         ));
                     }
                     if let Some(n) = (0..16).find(|n| !same(native.uppers[*n], ours.uppers[*n])) {
                         wrong.push(format!(
                             "{i}: ymm{n} above {:x}, not {:x} ({:x?})",
-                            ours.uppers[n], native.uppers[n], before.uppers
+                            ours.uppers[n], native.uppers[n], initial.uppers
                         ));
                     }
                     if our_data != data[skip..skip + DATA_BYTES] {
-                        wrong.push(format!("{i}: memory differs ({before:x?})"));
+                        wrong.push(format!("{i}: memory differs ({initial:x?})"));
                     }
                 }
             }
@@ -486,8 +487,8 @@ fn every_instruction_matches_the_processor() {
         wrong.iter().map(|text| text.split([' ', ':']).next().unwrap_or_default()).collect();
     names.sort_unstable();
     names.dedup();
-    let shown: Vec<&str> = wrong.iter().map(|text| &text[..text.len().min(700)]).take(25).collect();
-    assert!(wrong.is_empty(), "{} differences, in {names:?}\n{}", wrong.len(), shown.join("\n"));
+    let excerpt: Vec<&str> = wrong.iter().map(|text| &text[..text.len().min(700)]).take(25).collect();
+    assert!(wrong.is_empty(), "{} differences, in {names:?}\n{}", wrong.len(), excerpt.join("\n"));
     assert!(codes > 700, "{codes}");
 }
 
@@ -551,9 +552,9 @@ fn segment_bases_can_be_written_read_and_used() {
     let mut registers = Random(0x9e37_79b9_7f4a_7c15).registers(false);
     registers.general[7] = data_at + MIDDLE;
     translated(&CODE, &mut registers, data_at, &mut data, None).unwrap();
-    let there = u64::from_le_bytes(std::array::from_fn(|at| MIDDLE as u8 + at as u8));
+    let expected = u64::from_le_bytes(std::array::from_fn(|at| MIDDLE as u8 + at as u8));
     let [rax, rcx, rdx, rbx, ..] = registers.general;
-    assert_eq!((rax, rcx, rdx), (data_at + MIDDLE, (data_at + MIDDLE) & 0xffff_ffff, there));
+    assert_eq!((rax, rcx, rdx), (data_at + MIDDLE, (data_at + MIDDLE) & 0xffff_ffff, expected));
     assert_eq!(rbx & 0xff, MIDDLE + 1);
 
     registers.general[7] = 1 << 47;

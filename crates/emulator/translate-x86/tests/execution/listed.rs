@@ -1,4 +1,5 @@
-//! The list of all instructions that iced-x86 knows for the features that CPUID announces, and whether they are executed.
+//! The list of all instructions that iced-x86 knows for the features that CPUID announces, and whether they are
+//! executed.
 //! `LONGMA_UPDATE=1` updates `announced.txt`.
 
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use std::path::Path;
 use iced_x86::{Code, CpuidFeature, Decoder, Encoder, FlowControl, OpCodeOperandKind, OpKind, Register};
 
 use crate::host::has_avx2;
-use crate::instructions::{FEATURES, instruction, is_apart, is_compared};
+use crate::instructions::{FEATURES, instruction, is_compared, is_not_comparable};
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, translated};
 use crate::random::Random;
 
@@ -69,7 +70,7 @@ fn handling(code: Code, random: &mut Random) -> Option<Handling> {
     Some(match is_refused {
         true => Handling::Refused,
         false if i.is_privileged() => Handling::Exception,
-        false if is_compared(code) && !is_apart(&i) => Handling::Compared,
+        false if is_compared(code) && !is_not_comparable(&i) => Handling::Compared,
         false => Handling::Executed,
     })
 }
@@ -95,7 +96,7 @@ fn with_stack_operands(code: Code) -> Option<iced_x86::Instruction> {
 /// One line for each mnemonic: its name, and the ways in which its encodings are handled.
 fn list() -> String {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut found: BTreeMap<String, Vec<Handling>> = BTreeMap::new();
+    let mut by_name: BTreeMap<String, Vec<Handling>> = BTreeMap::new();
     let is_announced = |code: &Code| {
         let features = code.cpuid_features();
         code.op_code().mode64()
@@ -104,16 +105,16 @@ fn list() -> String {
     };
     longma_translate_x86::features::announce(longma_translate_x86::features::Features::Avx2);
     for code in Code::values().filter(is_announced) {
-        let handlings = found.entry(format!("{:?}", code.mnemonic()).to_lowercase()).or_default();
+        let handlings = by_name.entry(format!("{:?}", code.mnemonic()).to_lowercase()).or_default();
         handlings.push(handling(code, &mut random).unwrap_or(Handling::Elsewhere));
     }
     let line = |(name, mut handlings): (String, Vec<Handling>)| {
         handlings.sort_unstable();
         handlings.dedup();
-        let handlings: Vec<String> = handlings.iter().map(|one| format!("{one:?}")).collect();
+        let handlings: Vec<String> = handlings.iter().map(|handling| format!("{handling:?}")).collect();
         format!("{name} {}\n", handlings.join(" "))
     };
-    found.into_iter().map(line).collect()
+    by_name.into_iter().map(line).collect()
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn every_announced_instruction_is_executed_or_listed_as_refused() {
     if std::env::var_os("LONGMA_UPDATE").is_some() {
         std::fs::write(&path, &now).unwrap();
     }
-    let then = std::fs::read_to_string(&path).unwrap_or_default();
-    let changed: Vec<&str> = now.lines().filter(|line| !then.lines().any(|old| old == *line)).collect();
-    assert!(now == then, "LONGMA_UPDATE=1 updates the list; changed: {changed:?}");
+    let recorded = std::fs::read_to_string(&path).unwrap_or_default();
+    let changed: Vec<&str> = now.lines().filter(|line| !recorded.lines().any(|old| old == *line)).collect();
+    assert!(now == recorded, "LONGMA_UPDATE=1 updates the list; changed: {changed:?}");
 }

@@ -106,12 +106,11 @@ pub fn translated_with(
             }
             (Trap::Break(_), Some(Exit::Service(found))) => match X86_64::serve(found, &mut state, &memory) {
                 ServiceResult::Done => state.pc += 4,
-                ServiceResult::ExactFloats { behind } => {
+                ServiceResult::ExactFloats { behind: next } => {
                     state.pc += 4;
                     if engine.use_exact_floats(&memory).map_err(|fault| format!("{fault}"))? {
-                        let behind = behind.expect("the instruction's length varies");
-                        state.pc =
-                            engine.code_of(behind, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+                        let next = next.expect("the instruction's length varies");
+                        state.pc = engine.code_of(next, &memory).map_err(|refusal| format!("{refusal:?}"))?;
                     }
                 }
                 other => return Err(format!("{other:?}")),
@@ -119,7 +118,7 @@ pub fn translated_with(
             (trap, exit) => {
                 let position = engine.position_of_fault(state.pc).ok_or("no position")?;
                 let fetch = |address| Environment::load(&memory, address).ok();
-                let Some((service, behind)) = X86_64::permitted(&trap, position.pc, &fetch) else {
+                let Some((service, next)) = X86_64::permitted(&trap, position.pc, &fetch) else {
                     return Err(format!("{trap:?} at {exit:?}"));
                 };
                 if let Some(pending) = position.pending {
@@ -127,8 +126,7 @@ pub fn translated_with(
                 }
                 match X86_64::serve(service, &mut state, &memory) {
                     ServiceResult::Done => {
-                        state.pc =
-                            engine.code_of(behind, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+                        state.pc = engine.code_of(next, &memory).map_err(|refusal| format!("{refusal:?}"))?;
                     }
                     other => return Err(format!("{other:?}")),
                 }

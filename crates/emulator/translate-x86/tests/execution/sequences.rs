@@ -6,7 +6,7 @@ use longma_translate_conformance::memory::choices;
 
 use crate::host::{Buffer, Registers};
 use crate::instructions::{
-    has_mmx, instruction, is_apart, is_compared, is_floating, same_but_for_nans, undefined,
+    has_mmx, instruction, is_compared, is_floating, is_not_comparable, same_but_for_nans, undefined,
 };
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, STACK_TOP, translated, translated_with};
 use crate::random::Random;
@@ -87,14 +87,14 @@ fn is_common(code: Code) -> bool {
 
 /// Whether an instruction is allowed in a sequence: it does not touch RDI, R15 and the stack, and its result does not
 /// depend on undefined flags.
-fn fits_in_sequence(i: &Instruction) -> bool {
+fn is_allowed_in_sequence(i: &Instruction) -> bool {
     use Mnemonic::*;
     let is_shift = matches!(i.mnemonic(), Shl | Sal | Shr | Sar | Rol | Ror | Rcl | Rcr | Shld | Shrd);
     let last = i.op_count().saturating_sub(1);
     let by_register = i.op_count() > 1 && i.op_kind(last) == OpKind::Register;
     let bits = matches!(i.mnemonic(), Bt | Bts | Btr | Btc) && i.op0_kind() == OpKind::Memory && by_register;
     if i.is_vsib()
-        || is_apart(i)
+        || is_not_comparable(i)
         || has_mmx(i)
         || is_shift && (by_register || i.op_count() == 3)
         || bits
@@ -129,7 +129,7 @@ struct Sequence {
 
 fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
     let loops = random.below(3) == 0;
-    let mut made: Vec<Instruction> = Vec::new();
+    let mut instructions: Vec<Instruction> = Vec::new();
     // Index of the branch and of its target.
     let mut branches: Vec<(usize, usize)> = Vec::new();
     let mut open: u64 = if loops { 0x8d5 } else { 0 };
@@ -138,33 +138,33 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
     let before = Registers { general: [0; 16], flags: 0, wide: 0, vectors: [0; 16], uppers: [0; 16] };
     // For forward branches, the target's index and the flags that are undefined if the branch is taken.
     let mut joins: Vec<(usize, u64)> = Vec::new();
-    while made.len() < target || joins.iter().any(|(at, _)| *at > made.len()) {
-        let here: Vec<u64> =
-            joins.iter().filter(|(at, _)| *at == made.len()).map(|(_, open)| *open).collect();
-        here.iter().for_each(|other| open |= other);
-        let is_skipped = joins.iter().any(|(at, _)| *at > made.len());
+    while instructions.len() < target || joins.iter().any(|(at, _)| *at > instructions.len()) {
+        let joining: Vec<u64> =
+            joins.iter().filter(|(at, _)| *at == instructions.len()).map(|(_, open)| *open).collect();
+        joining.iter().for_each(|other| open |= other);
+        let is_skipped = joins.iter().any(|(at, _)| *at > instructions.len());
         let general =
             [Register::RAX, Register::RCX, Register::RDX, Register::RBX, Register::RBP, Register::R8];
         let any = general[random.below(6) as usize];
         match random.below(14) {
             0 if !is_skipped && depth < 3 => {
-                made.push(Instruction::with1(Code::Push_r64, any).unwrap());
+                instructions.push(Instruction::with1(Code::Push_r64, any).unwrap());
                 depth += 1;
                 continue;
             }
             1 if !is_skipped && depth > 0 => {
-                made.push(Instruction::with1(Code::Pop_r64, any).unwrap());
+                instructions.push(Instruction::with1(Code::Pop_r64, any).unwrap());
                 depth -= 1;
                 continue;
             }
             2 if depth > 0 => {
-                let place = iced_x86::MemoryOperand::with_base(Register::RSP);
+                let stack_operand = iced_x86::MemoryOperand::with_base(Register::RSP);
                 let (code, register) = if random.below(2) == 0 {
                     (Code::Mov_r64_rm64, any)
                 } else {
                     (Code::Mov_r32_rm32, Register::EAX + any.number() as u32)
                 };
-                made.push(Instruction::with2(code, register, place).unwrap());
+                instructions.push(Instruction::with2(code, register, stack_operand).unwrap());
                 continue;
             }
             3 | 4 if !is_skipped => {
@@ -187,10 +187,10 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
                 if open & reads != 0 {
                     continue;
                 }
-                let over = 1 + random.below(3) as usize;
-                branches.push((made.len(), made.len() + 1 + over));
-                joins.push((made.len() + 1 + over, open));
-                made.push(Instruction::with_branch(code, SOURCE).unwrap());
+                let distance = 1 + random.below(3) as usize;
+                branches.push((instructions.len(), instructions.len() + 1 + distance));
+                joins.push((instructions.len() + 1 + distance, open));
+                instructions.push(Instruction::with_branch(code, SOURCE).unwrap());
                 continue;
             }
             _ => {}
@@ -234,46 +234,51 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
         };
         if i.is_invalid()
             || i.code() != code
-            || !fits_in_sequence(&i)
+            || !is_allowed_in_sequence(&i)
             || flag_bits(i.rflags_read()) & open != 0
         {
             continue;
         }
         open = open & !flag_bits(i.rflags_modified()) | undefined(&i, &before);
-        made.push(i);
+        instructions.push(i);
     }
     for (at, other) in joins {
-        if at == made.len() {
+        if at == instructions.len() {
             open |= other;
         }
     }
     while depth > 0 {
-        made.push(Instruction::with1(Code::Pop_r64, Register::RSI).unwrap());
+        instructions.push(Instruction::with1(Code::Pop_r64, Register::RSI).unwrap());
         depth -= 1;
     }
     if loops {
-        made.push(Instruction::with1(Code::Dec_rm32, Register::R15D).unwrap());
-        branches.push((made.len(), 0));
-        made.push(Instruction::with_branch(Code::Jne_rel32_64, SOURCE).unwrap());
+        instructions.push(Instruction::with1(Code::Dec_rm32, Register::R15D).unwrap());
+        branches.push((instructions.len(), 0));
+        instructions.push(Instruction::with_branch(Code::Jne_rel32_64, SOURCE).unwrap());
         open &= 1;
     }
     // The first pass determines the addresses of instructions.
-    let mut places = vec![SOURCE; made.len() + 1];
+    let mut addresses = vec![SOURCE; instructions.len() + 1];
     let mut bytes = Vec::new();
     for _ in 0..2 {
         bytes.clear();
-        for (index, i) in made.iter_mut().enumerate() {
+        for (index, i) in instructions.iter_mut().enumerate() {
             if let Some((_, to)) = branches.iter().find(|(at, _)| *at == index) {
-                i.set_near_branch64(places[*to]);
+                i.set_near_branch64(addresses[*to]);
             }
             let mut encoder = Encoder::new(64);
-            places[index] = SOURCE + bytes.len() as u64;
-            encoder.encode(i, places[index]).unwrap();
+            addresses[index] = SOURCE + bytes.len() as u64;
+            encoder.encode(i, addresses[index]).unwrap();
             bytes.extend(encoder.take_buffer());
         }
-        places[made.len()] = SOURCE + bytes.len() as u64;
+        addresses[instructions.len()] = SOURCE + bytes.len() as u64;
     }
-    let text = made.iter().zip(&places).map(|(i, at)| format!("{at:x} {i}")).collect::<Vec<_>>().join("; ");
+    let text = instructions
+        .iter()
+        .zip(&addresses)
+        .map(|(i, at)| format!("{at:x} {i}"))
+        .collect::<Vec<_>>()
+        .join("; ");
     Sequence { bytes, text, open }
 }
 
@@ -361,8 +366,8 @@ fn compare(cases: usize, start: u64, choices: &[Optimizations]) {
     }
     println!("{cases} sequences of {instructions} instructions, {counted} LoongArch instructions executed");
     wrong.sort_by_key(|text| text.len());
-    let shown: Vec<&str> = wrong.iter().map(|text| &text[..text.len().min(1500)]).take(8).collect();
-    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), shown.join("\n"));
+    let excerpt: Vec<&str> = wrong.iter().map(|text| &text[..text.len().min(1500)]).take(8).collect();
+    assert!(wrong.is_empty(), "{} differences\n{}", wrong.len(), excerpt.join("\n"));
 }
 
 /// Shifts by a register with count zero or one after a comparison. All flags are compared.
@@ -476,11 +481,11 @@ fn a_comparison_reads_the_whole_register_if_the_branch_target_needs_the_lower_ha
         0xb8, 0xe9, 0x04, 0x00, 0x00, // mov eax, 0x4e9
     ];
     let buffer = Buffer::new();
-    for (bits, chosen) in [(2u64, 1u32), (0x0100_0000_0000_0002, 1), (0x0100_0000_0000_0000, 1), (2, 7)] {
+    for (bits, expected) in [(2u64, 1u32), (0x0100_0000_0000_0002, 1), (0x0100_0000_0000_0000, 1), (2, 7)] {
         let mut data = vec![0u8; DATA_BYTES];
         let at = MIDDLE as usize;
         data[at..at + 8].copy_from_slice(&bits.to_le_bytes());
-        data[at + 8..at + 12].copy_from_slice(&chosen.to_le_bytes());
+        data[at + 8..at + 12].copy_from_slice(&expected.to_le_bytes());
         let data_at = data.as_ptr() as u64;
         let mut before =
             Registers { general: [0; 16], flags: 0x202, wide: 0, vectors: [0; 16], uppers: [0; 16] };
@@ -491,6 +496,6 @@ fn a_comparison_reads_the_whole_register_if_the_branch_target_needs_the_lower_ha
         translated(&CODE, &mut ours, data_at, &mut our_data, None).unwrap();
         buffer.run(&CODE, &mut native);
         native.general[4] = STACK_TOP;
-        assert_eq!(ours.general, native.general, "{bits:#x} {chosen}");
+        assert_eq!(ours.general, native.general, "{bits:#x} {expected}");
     }
 }

@@ -1,5 +1,5 @@
-//! x87 instructions, which the engine executes: results, condition codes and exception flags for all rounding directions
-//! and precisions.
+//! x87 instructions, which the engine executes: results, condition codes and exception flags for all rounding
+//! directions and precisions.
 
 use crate::host::Buffer;
 use crate::machine::{DATA_BYTES, translated};
@@ -153,11 +153,11 @@ fn x87_instructions_match_the_processor() {
     }
     let mut names: Vec<&str> =
         wrong.iter().map(|text| text.split(" of ").next().unwrap_or_default()).collect();
-    let of = |name: &str| wrong.iter().filter(|text| text.split(" of ").next() == Some(name)).count();
+    let count_of = |name: &str| wrong.iter().filter(|text| text.split(" of ").next() == Some(name)).count();
     let counts: Vec<_> =
-        INSTRUCTIONS.iter().map(|(name, ..)| (*name, of(name))).filter(|(_, n)| *n > 0).collect();
+        INSTRUCTIONS.iter().map(|(name, ..)| (*name, count_of(name))).filter(|(_, n)| *n > 0).collect();
     println!("{counts:?}");
     names.dedup();
-    let shown = wrong[..wrong.len().min(8)].join("\n");
-    assert!(wrong.is_empty(), "{} wrong, in {names:?}, such as {shown}", wrong.len());
+    let excerpt = wrong[..wrong.len().min(8)].join("\n");
+    assert!(wrong.is_empty(), "{} wrong, in {names:?}, such as {excerpt}", wrong.len());
 }

@@ -42,7 +42,7 @@ impl<F: FrontEnd> Engine<F> {
         let (mut address, mut metadata) = (start, 0u32);
         let mut imported = Vec::with_capacity(units.len());
         for (words, bytes) in units {
-            let (Some(behind), Some(end)) =
+            let (Some(next_free), Some(end)) =
                 (address.checked_add(4 * u64::from(words)), metadata.checked_add(bytes))
             else {
                 return false;
@@ -53,7 +53,7 @@ impl<F: FrontEnd> Engine<F> {
                 metadata: (metadata, end),
                 is_pending: true,
             });
-            (address, metadata) = (behind, end);
+            (address, metadata) = (next_free, end);
         }
         let area = self.areas.current();
         let is_sound = |(pc, number, _): &(u64, u32, bool)| {
@@ -99,7 +99,7 @@ impl<F: FrontEnd> Engine<F> {
             && unit.code.iter().all(|(first, bytes)| {
                 first.checked_add(*bytes).is_some_and(|end| end <= self.layout().limit + PAGE)
             })
-            && unit.sources.as_ref().is_none_or(|sources| sources.are_below(self.layout().limit))
+            && unit.sources.as_ref().is_none_or(|sources| sources.is_below(self.layout().limit))
     }
 
     /// Validates the cached units near `pc`. Activates the valid ones and their targets, and rejects stale ones. Code
@@ -111,21 +111,21 @@ impl<F: FrontEnd> Engine<F> {
         let Some(mut cached) = self.cached.take_if(|cached| cached.at(pc..pc + 1).next().is_some()) else {
             return Ok(());
         };
-        let near = pc & !(NEAR_BYTES - 1);
-        let ahead = cached.at(near..near + NEAR_BYTES).map(|(_, number, _)| *number).collect();
-        let done = self.activate_all(ahead, &mut cached, memory);
+        let block = pc & !(NEAR_BYTES - 1);
+        let pending = cached.at(block..block + NEAR_BYTES).map(|(_, number, _)| *number).collect();
+        let result = self.activate_all(pending, &mut cached, memory);
         self.cached = Some(cached);
-        done
+        result
     }
 
     fn activate_all(
         &mut self,
-        mut ahead: Vec<u32>,
+        mut pending: Vec<u32>,
         cached: &mut CachedUnits,
         memory: &dyn Memory,
     ) -> Result<(), Fault> {
         let mut active = Vec::new();
-        while let Some(number) = ahead.pop() {
+        while let Some(number) = pending.pop() {
             let unit = &mut cached.units[number as usize];
             if !std::mem::replace(&mut unit.is_pending, false) {
                 continue;
@@ -136,7 +136,7 @@ impl<F: FrontEnd> Engine<F> {
             // A checksum protects the whole file, so this does not happen to a file that this build wrote.
             let Some(metadata) = metadata else { continue };
             if metadata.sources.as_ref().is_some_and(|sources| sources.match_memory(memory)) {
-                ahead.extend(&metadata.links);
+                pending.extend(&metadata.links);
                 memory.place(unit.start, &cached.words_of(&unit))?;
                 active.push((unit, metadata));
             } else {
@@ -212,8 +212,8 @@ impl<F: FrontEnd> Engine<F> {
                 self.heads.entry(page).or_default().extend(&codes);
             }
         }
-        self.note_copies(&codes);
-        self.hotness.note_code(&metadata.code);
+        self.count_copies(&codes);
+        self.hotness.mark_executed(&metadata.code);
         self.place_imported(unit, metadata, cached);
         Ok(())
     }

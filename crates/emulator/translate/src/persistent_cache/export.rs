@@ -14,7 +14,7 @@ use crate::positions::{PositionEncoder, Positions};
 /// Exits and calls, grouped by unit.
 struct ByUnit<S> {
     /// Start address and number of words of each unit.
-    places: Vec<(u64, u64)>,
+    unit_ranges: Vec<(u64, u64)>,
     exits: Vec<Vec<(u32, Exit<S>)>>,
     calls: Vec<Vec<(u32, u8)>>,
 }
@@ -22,16 +22,16 @@ struct ByUnit<S> {
 impl<S> ByUnit<S> {
     /// The index of the unit that contains `address`, and the word index within it.
     fn find(&self, address: u64) -> Option<(usize, u32)> {
-        let number = self.places.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
-        let (start, words) = self.places[number];
+        let number = self.unit_ranges.partition_point(|(start, _)| *start <= address).checked_sub(1)?;
+        let (start, words) = self.unit_ranges[number];
         (address < start + 4 * words).then_some((number, ((address - start) / 4) as u32))
     }
 
     /// The other units that a unit jumps to.
     fn links(&self, number: usize, words: &[u32]) -> Vec<u32> {
         let target = |(at, word): (u64, &u32)| self.find(jump_target(at, *word)?);
-        let found = (self.places[number].0..).step_by(4).zip(words).filter_map(target);
-        let mut links: Vec<u32> = found.filter(|(to, _)| *to != number).map(|(to, _)| to as u32).collect();
+        let targets = (self.unit_ranges[number].0..).step_by(4).zip(words).filter_map(target);
+        let mut links: Vec<u32> = targets.filter(|(to, _)| *to != number).map(|(to, _)| to as u32).collect();
         links.sort_unstable();
         links.dedup();
         links
@@ -49,9 +49,9 @@ struct Export<S> {
 
 impl<S: serde::Serialize> Export<S> {
     fn add(&mut self, number: usize, words: &[u32], unit: &CachedUnit<S>) -> Option<()> {
-        let listed = unit.entries.iter().filter(|(.., state)| *state != EntryState::Superseded);
+        let current_entries = unit.entries.iter().filter(|(.., state)| *state != EntryState::Superseded);
         let entry = |(pc, _, state): &(u64, u32, EntryState)| (*pc, number as u32, *state == EntryState::Hot);
-        self.index.entries.extend(listed.map(entry));
+        self.index.entries.extend(current_entries.map(entry));
         let begin = self.units.len();
         self.units = postcard::to_extend(unit, std::mem::take(&mut self.units)).ok()?;
         self.index.units.push((words.len() as u32, (self.units.len() - begin) as u32));
@@ -74,14 +74,14 @@ impl<F: FrontEnd> Engine<F> {
         }
         let by_unit = self.by_unit();
         let index = Index {
-            start: by_unit.places.first()?.0,
-            units: Vec::with_capacity(by_unit.places.len()),
+            start: by_unit.unit_ranges.first()?.0,
+            units: Vec::with_capacity(by_unit.unit_ranges.len()),
             entries: Vec::new(),
             hotness: self.hotness.export(),
         };
         let (units, words) = (Vec::new(), Vec::new());
         let mut output = Export { by_unit, index, units, words, positions: PositionEncoder::default() };
-        for number in 0..output.by_unit.places.len() {
+        for number in 0..output.by_unit.unit_ranges.len() {
             self.export_unit(number, &mut output, memory)?;
         }
         output.index.entries.sort_unstable();
@@ -95,11 +95,11 @@ impl<F: FrontEnd> Engine<F> {
 
     fn by_unit(&self) -> ByUnit<F::Service> {
         let imported = self.cached.as_ref().map_or(&[][..], |cached| &cached.units);
-        let mut places: Vec<(u64, u64)> =
+        let mut unit_ranges: Vec<(u64, u64)> =
             imported.iter().map(|unit| (unit.start, unit.words.into())).collect();
-        places.extend(self.areas.current_units().iter().map(|unit| (unit.start, unit.words)));
-        let (exits, calls) = (vec![Vec::new(); places.len()], vec![Vec::new(); places.len()]);
-        let mut by_unit = ByUnit { places, exits, calls };
+        unit_ranges.extend(self.areas.current_units().iter().map(|unit| (unit.start, unit.words)));
+        let (exits, calls) = (vec![Vec::new(); unit_ranges.len()], vec![Vec::new(); unit_ranges.len()]);
+        let mut by_unit = ByUnit { unit_ranges, exits, calls };
         for (address, exit) in &self.exits {
             if let Some((number, offset)) = by_unit.find(*address) {
                 by_unit.exits[number].push((offset, *exit));
@@ -121,7 +121,7 @@ impl<F: FrontEnd> Engine<F> {
             let exported = CachedUnit { positions: output.positions.write(&positions)?, ..exported };
             return output.add(number, &cached.words_of(unit), &exported);
         }
-        let (start, count) = output.by_unit.places[number];
+        let (start, count) = output.by_unit.unit_ranges[number];
         let unit = self.areas.unit_at(start)?;
         let words: Vec<u32> = (0..count).map(|n| memory.placed(start + 4 * n)).collect::<Option<_>>()?;
         let mut exits = std::mem::take(&mut output.by_unit.exits[number]);

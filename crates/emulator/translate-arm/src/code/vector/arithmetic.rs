@@ -17,29 +17,29 @@ const ABSOLUTE_DIFFERENCE: [Sizes; 2] =
 /// The direct LSX equivalent of an instruction for each element size, and whether its operands are swapped.
 fn plain(op: Op) -> Option<(Sizes, bool)> {
     use Op::*;
-    let straight = |sizes| Some((sizes, false));
+    let in_order = |sizes| Some((sizes, false));
     let swapped = |sizes| Some((sizes, true));
     match op {
-        AddV | AddD => straight(ADD),
-        SubV | SubD => straight(SUB),
-        MulV => straight([La::VmulB, La::VmulH, La::VmulW, La::VmulD]),
-        MlaV => straight([La::VmaddB, La::VmaddH, La::VmaddW, La::VmaddD]),
-        MlsV => straight([La::VmsubB, La::VmsubH, La::VmsubW, La::VmsubD]),
-        ShaddV => straight([La::VavgB, La::VavgH, La::VavgW, La::VavgD]),
-        UhaddV => straight([La::VavgBu, La::VavgHu, La::VavgWu, La::VavgDu]),
-        SrhaddV => straight([La::VavgrB, La::VavgrH, La::VavgrW, La::VavgrD]),
-        UrhaddV => straight([La::VavgrBu, La::VavgrHu, La::VavgrWu, La::VavgrDu]),
-        SmaxV => straight([La::VmaxB, La::VmaxH, La::VmaxW, La::VmaxD]),
-        UmaxV => straight([La::VmaxBu, La::VmaxHu, La::VmaxWu, La::VmaxDu]),
-        SminV => straight([La::VminB, La::VminH, La::VminW, La::VminD]),
-        UminV => straight([La::VminBu, La::VminHu, La::VminWu, La::VminDu]),
-        SabdV => straight(ABSOLUTE_DIFFERENCE[0]),
-        UabdV => straight(ABSOLUTE_DIFFERENCE[1]),
-        SqaddV => straight([La::VsaddB, La::VsaddH, La::VsaddW, La::VsaddD]),
-        UqaddV => straight([La::VsaddBu, La::VsaddHu, La::VsaddWu, La::VsaddDu]),
-        SqsubV => straight([La::VssubB, La::VssubH, La::VssubW, La::VssubD]),
-        UqsubV => straight([La::VssubBu, La::VssubHu, La::VssubWu, La::VssubDu]),
-        CmeqV | CmeqD => straight([La::VseqB, La::VseqH, La::VseqW, La::VseqD]),
+        AddV | AddD => in_order(ADD),
+        SubV | SubD => in_order(SUB),
+        MulV => in_order([La::VmulB, La::VmulH, La::VmulW, La::VmulD]),
+        MlaV => in_order([La::VmaddB, La::VmaddH, La::VmaddW, La::VmaddD]),
+        MlsV => in_order([La::VmsubB, La::VmsubH, La::VmsubW, La::VmsubD]),
+        ShaddV => in_order([La::VavgB, La::VavgH, La::VavgW, La::VavgD]),
+        UhaddV => in_order([La::VavgBu, La::VavgHu, La::VavgWu, La::VavgDu]),
+        SrhaddV => in_order([La::VavgrB, La::VavgrH, La::VavgrW, La::VavgrD]),
+        UrhaddV => in_order([La::VavgrBu, La::VavgrHu, La::VavgrWu, La::VavgrDu]),
+        SmaxV => in_order([La::VmaxB, La::VmaxH, La::VmaxW, La::VmaxD]),
+        UmaxV => in_order([La::VmaxBu, La::VmaxHu, La::VmaxWu, La::VmaxDu]),
+        SminV => in_order([La::VminB, La::VminH, La::VminW, La::VminD]),
+        UminV => in_order([La::VminBu, La::VminHu, La::VminWu, La::VminDu]),
+        SabdV => in_order(ABSOLUTE_DIFFERENCE[0]),
+        UabdV => in_order(ABSOLUTE_DIFFERENCE[1]),
+        SqaddV => in_order([La::VsaddB, La::VsaddH, La::VsaddW, La::VsaddD]),
+        UqaddV => in_order([La::VsaddBu, La::VsaddHu, La::VsaddWu, La::VsaddDu]),
+        SqsubV => in_order([La::VssubB, La::VssubH, La::VssubW, La::VssubD]),
+        UqsubV => in_order([La::VssubBu, La::VssubHu, La::VssubWu, La::VssubDu]),
+        CmeqV | CmeqD => in_order([La::VseqB, La::VseqH, La::VseqW, La::VseqD]),
         CmgtV | CmgtD => swapped([La::VsltB, La::VsltH, La::VsltW, La::VsltD]),
         CmhiV | CmhiD => swapped([La::VsltBu, La::VsltHu, La::VsltWu, La::VsltDu]),
         CmgeV | CmgeD => swapped([La::VsleB, La::VsleH, La::VsleW, La::VsleD]),
@@ -60,16 +60,16 @@ fn wrapping(op: Op) -> Option<Sizes> {
 /// The direct LSX equivalent of a floating-point instruction (single and double), and whether its operands are swapped.
 fn plain_float(op: Op) -> Option<([La; 2], bool)> {
     use Op::*;
-    let straight = |pair| Some((pair, false));
+    let in_order = |pair| Some((pair, false));
     let swapped = |pair| Some((pair, true));
     match op {
-        FaddV => straight([La::VfaddS, La::VfaddD]),
-        FsubV => straight([La::VfsubS, La::VfsubD]),
-        FmulV => straight([La::VfmulS, La::VfmulD]),
-        FdivV => straight([La::VfdivS, La::VfdivD]),
-        FmaxnmV => straight([La::VfmaxS, La::VfmaxD]),
-        FminnmV => straight([La::VfminS, La::VfminD]),
-        FcmeqV => straight([La::VfcmpCeqS, La::VfcmpCeqD]),
+        FaddV => in_order([La::VfaddS, La::VfaddD]),
+        FsubV => in_order([La::VfsubS, La::VfsubD]),
+        FmulV => in_order([La::VfmulS, La::VfmulD]),
+        FdivV => in_order([La::VfdivS, La::VfdivD]),
+        FmaxnmV => in_order([La::VfmaxS, La::VfmaxD]),
+        FminnmV => in_order([La::VfminS, La::VfminD]),
+        FcmeqV => in_order([La::VfcmpCeqS, La::VfcmpCeqD]),
         FcmgeV => swapped([La::VfcmpSleS, La::VfcmpSleD]),
         FcmgtV => swapped([La::VfcmpSltS, La::VfcmpSltD]),
         _ => None,
@@ -106,8 +106,8 @@ impl Lowering<'_> {
                 self.assembler.three(wrapping[size], differences, n, m);
                 self.assembler.three(ops[size], d, n, m);
                 self.assembler.three(La::VxorV, differences, differences, d);
-                let before = self.borrow_vector(&[d]);
-                self.note_saturation(differences, before, is_whole);
+                let unsaturated = self.borrow_vector(&[d]);
+                self.note_saturation(differences, unsaturated, is_whole);
             } else {
                 self.assembler.three(ops[size], d, j, k);
             }

@@ -23,13 +23,13 @@ impl Lowering<'_> {
         let is_in_range = self.borrow_vector(&used);
         // Out-of-range indices yield zero or keep the destination byte. The LSX result for them is undefined.
         self.assembler.immediate(La::VsleiBu, is_in_range, indices, 16 * vectors - 1);
-        let found = if keeps { self.borrow_vector(&used) } else { d };
-        self.four(La::VshufB, [found, second, first, indices]);
+        let looked_up = if keeps { self.borrow_vector(&used) } else { d };
+        self.four(La::VshufB, [looked_up, second, first, indices]);
         if keeps {
             self.lanes(d, is_whole);
-            self.four(La::VbitselV, [d, d, found, is_in_range]);
+            self.four(La::VbitselV, [d, d, looked_up, is_in_range]);
         } else {
-            self.assembler.three(La::VandV, d, found, is_in_range);
+            self.assembler.three(La::VandV, d, looked_up, is_in_range);
         }
         self.put_lanes(d, is_whole);
         true

@@ -58,14 +58,14 @@ impl Lowering<'_> {
         self.assembler.three(La::VilvlD, d, j, k);
     }
 
-    /// Sets FPSR.QC if `differences` is not zero. `before` is a borrowed vector.
-    fn note_saturation(&mut self, differences: u8, before: u8, is_whole: bool) {
+    /// Sets FPSR.QC if `differences` is not zero. `old_status` is a borrowed vector.
+    fn note_saturation(&mut self, differences: u8, old_status: u8, is_whole: bool) {
         if !is_whole {
             self.assembler.immediate(La::Vinsgr2vrD, differences, 0, 1);
         }
-        self.assembler.immediate(La::Vld, before, SLOTS, SLOT_OF_SATURATION);
-        self.assembler.three(La::VorV, before, before, differences);
-        self.assembler.immediate(La::Vst, before, SLOTS, SLOT_OF_SATURATION);
+        self.assembler.immediate(La::Vld, old_status, SLOTS, SLOT_OF_SATURATION);
+        self.assembler.three(La::VorV, old_status, old_status, differences);
+        self.assembler.immediate(La::Vst, old_status, SLOTS, SLOT_OF_SATURATION);
     }
 
     fn four(&mut self, op: La, [d, j, k, a]: [u8; 4]) {

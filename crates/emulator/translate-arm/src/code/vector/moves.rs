@@ -78,12 +78,12 @@ impl Lowering<'_> {
         // The high half is computed from the old destination and discarded.
         let to = self.borrow_vector(&[d, n]);
         self.assembler.immediate(ops[i.size()], to, n, 0);
-        let back = match i.op {
+        let extend_op = match i.op {
             Sqxtn | Sqxtn2 => [La::VsllwilHB, La::VsllwilWH, La::VsllwilDW],
             _ => [La::VsllwilHuBu, La::VsllwilWuHu, La::VsllwilDuWu],
         };
         let differences = self.borrow_vector(&[d, n]);
-        self.assembler.immediate(back[i.size()], differences, to, 0);
+        self.assembler.immediate(extend_op[i.size()], differences, to, 0);
         self.assembler.three(La::VxorV, differences, differences, n);
         let before = self.borrow_vector(&[d, n]);
         self.note_saturation(differences, before, true);

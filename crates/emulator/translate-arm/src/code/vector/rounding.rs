@@ -67,13 +67,13 @@ impl Lowering<'_> {
             return true;
         }
         if let Some(ops) = to_signed(i.op) {
-            let n = self.lone_operand(i);
+            let n = self.replicated_scalar(i);
             self.assembler.two(ops[double], d, n);
             self.put_rounded(i);
             return true;
         }
         if let Some(ops) = before_unsigned(i.op) {
-            let n = self.lone_operand(i);
+            let n = self.replicated_scalar(i);
             self.assembler.two(ops[double], d, n);
             self.assembler.two(TRUNCATE_UNSIGNED[double], d, d);
             self.put_rounded(i);
@@ -111,7 +111,7 @@ impl Lowering<'_> {
 
     /// The operand. If it is a scalar, its copies are in all elements of the destination, so that an instruction on all
     /// elements raises the scalar's exceptions only.
-    fn lone_operand(&mut self, i: Instruction) -> u8 {
+    fn replicated_scalar(&mut self, i: Instruction) -> u8 {
         let n = self.rounded_operand(i);
         if Self::is_scalar(i) { self.spread(i.rd(), n, i) } else { n }
     }

@@ -114,13 +114,13 @@ impl Lowering<'_> {
         }
         let (d, n) = (self.lanes(d, is_whole), self.lanes(i.rn(), is_whole));
         let shifted = self.borrow_vector(&[d, n]);
-        let (shift, back) = if i.op == Op::SliV { (LEFT, RIGHT) } else { (RIGHT, LEFT) };
+        let (shift, reverse_shift) = if i.op == Op::SliV { (LEFT, RIGHT) } else { (RIGHT, LEFT) };
         self.assembler.immediate(shift[size], shifted, n, amount);
         if amount == 0 {
             self.assembler.three(La::VorV, d, shifted, shifted);
         } else {
             self.assembler.immediate(shift[size], d, d, lane - amount);
-            self.assembler.immediate(back[size], d, d, lane - amount);
+            self.assembler.immediate(reverse_shift[size], d, d, lane - amount);
             self.assembler.three(La::VorV, d, d, shifted);
         }
         self.put_lanes(d, is_whole);
@@ -155,9 +155,9 @@ impl Lowering<'_> {
             let last_bit = self.constant(i64::from(lane - 1));
             let replicate = [La::Vreplgr2vrB, La::Vreplgr2vrH, La::Vreplgr2vrW, La::Vreplgr2vrD][size];
             self.assembler.two(replicate, limit, last_bit);
-            let least = [La::VminBu, La::VminHu, La::VminWu, La::VminDu][size];
+            let minimum = [La::VminBu, La::VminHu, La::VminWu, La::VminDu][size];
             let arithmetic = [La::VsraB, La::VsraH, La::VsraW, La::VsraD][size];
-            self.assembler.three(least, right, right, limit);
+            self.assembler.three(minimum, right, right, limit);
             self.assembler.three(arithmetic, right, n, right);
         } else {
             self.within(limit, right, size);

@@ -43,7 +43,7 @@ impl Lowering<'_> {
         match i.op {
             St11 | St11Post | St12 | St12Post | St13 | St13Post | St14 | St14Post => self.several(i, false),
             Ld11 | Ld11Post | Ld12 | Ld12Post | Ld13 | Ld13Post | Ld14 | Ld14Post => self.several(i, true),
-            Ld2 | Ld2Post | Ld4 | Ld4Post if i.is_whole() => self.taken_apart(i),
+            Ld2 | Ld2Post | Ld4 | Ld4Post if i.is_whole() => self.deinterleaved(i),
             _ if i.replicates() => self.replicated(i),
             _ if i.is_single_structure() => self.one_lane(i),
             _ => return false,
@@ -54,7 +54,7 @@ impl Lowering<'_> {
     fn several(&mut self, i: Instruction, loads: bool) {
         let is_whole = i.is_whole();
         let bytes = if is_whole { 16 } else { 8 };
-        let base = self.whole_or_stack(i.rn());
+        let base = self.full_or_stack(i.rn());
         let op = match (loads, is_whole) {
             (true, true) => La::Vld,
             (true, false) => La::FldD,
@@ -76,11 +76,11 @@ impl Lowering<'_> {
 
     /// LD2 and LD4 of full vectors. Loads all data before deinterleaving, so that no register is borrowed if a load
     /// faults.
-    fn taken_apart(&mut self, i: Instruction) {
+    fn deinterleaved(&mut self, i: Instruction) {
         let size = i.bits(10, 2) as usize;
         let even = [La::VpickevB, La::VpickevH, La::VpickevW, La::VpickevD][size];
         let odd = [La::VpickodB, La::VpickodH, La::VpickodW, La::VpickodD][size];
-        let base = self.whole_or_stack(i.rn());
+        let base = self.full_or_stack(i.rn());
         let count = count(i).unwrap_or(2);
         let all: Vec<u8> = (0..count).map(|index| (i.rd() + index) & 31).collect();
         for (index, &register) in all.iter().enumerate() {
@@ -120,7 +120,7 @@ impl Lowering<'_> {
 
     /// LD1R to LD4R.
     fn replicated(&mut self, i: Instruction) {
-        let base = self.whole_or_stack(i.rn());
+        let base = self.full_or_stack(i.rn());
         let size = i.bits(10, 2) as usize;
         let op = [La::VldreplB, La::VldreplH, La::VldreplW, La::VldreplD][size];
         let count = count(i).unwrap_or(1);
@@ -135,7 +135,7 @@ impl Lowering<'_> {
     fn one_lane(&mut self, i: Instruction) {
         let loads = i.bits(22, 1) != 0;
         let (size, lane) = lane(i);
-        let base = self.whole_or_stack(i.rn());
+        let base = self.full_or_stack(i.rn());
         let count = count(i).unwrap_or(1);
         let value = self.temporary();
         for index in 0..count {

@@ -57,10 +57,10 @@ pub(super) fn find(mnemonic: &str) -> Option<(Form, Kernel)> {
 fn two<F: Format>(
     e: &mut Environment,
     l: Lane,
-    of: impl Fn(u64, u64, RoundingMode) -> (u64, ExceptionFlags),
+    operation: impl Fn(u64, u64, RoundingMode) -> (u64, ExceptionFlags),
 ) -> u64 {
     let (n, m) = (e.operand::<F>(l.n), e.operand::<F>(l.m));
-    e.result::<F>(|mode| of(n, m, mode))
+    e.result::<F>(|mode| operation(n, m, mode))
 }
 
 /// `addend + n * m`, with operands negated first.
@@ -152,13 +152,13 @@ fn chosen<F: Format>(
     e: &mut Environment,
     l: Lane,
     prefers_numbers: bool,
-    of: impl Fn(u64, u64) -> (u64, ExceptionFlags),
+    operation: impl Fn(u64, u64) -> (u64, ExceptionFlags),
 ) -> u64 {
     let (n, m) = (e.operand::<F>(l.n), e.operand::<F>(l.m));
     if !prefers_numbers && let Some(nan) = e.first_nan::<F>(&[n, m]) {
         return nan;
     }
-    let (value, flags) = of(n, m);
+    let (value, flags) = operation(n, m);
     e.raise(flags);
     e.nan::<F>(value)
 }
@@ -285,8 +285,8 @@ pub(super) fn to_integer(
         return 0;
     }
     let (scaled, _) = float::scaleb::<Double>(value, fraction_bits, RoundingMode::NearestEven);
-    let (whole, is_inexact) = integral::<Double>(e, scaled, rounding_of(letter));
-    let (result, flags) = float::to_integer::<Double>(whole, to, RoundingMode::TowardZero);
+    let (integral_value, is_inexact) = integral::<Double>(e, scaled, rounding_of(letter));
+    let (result, flags) = float::to_integer::<Double>(integral_value, to, RoundingMode::TowardZero);
     e.raise(flags);
     if is_inexact && !flags.intersects(ExceptionFlags::INVALID) {
         e.raised |= INEXACT;
@@ -305,14 +305,14 @@ pub(super) fn from_integer(
     let magnitude = if is_negative { value.wrapping_neg() } else { value };
     // With the lost bits merged into the last one, 53 bits suffice to round to fewer correctly.
     let shift = if bits == 64 { 0 } else { 11u32.saturating_sub(magnitude.leading_zeros()) };
-    let lost = u64::from(magnitude & ((1 << shift) - 1) != 0);
-    let kept = magnitude >> shift | lost;
+    let sticky = u64::from(magnitude & ((1 << shift) - 1) != 0);
+    let shifted = magnitude >> shift | sticky;
     let scale = i64::from(shift) - fraction_bits;
     in_format!(bits, F => e.result::<F>(|mode| {
         // The scaling is exact.
         let (number, flags) = match is_negative {
-            true => float::from_signed::<Double>(kept.wrapping_neg() as i64, mode),
-            false => float::from_unsigned::<Double>(kept, mode),
+            true => float::from_signed::<Double>(shifted.wrapping_neg() as i64, mode),
+            false => float::from_unsigned::<Double>(shifted, mode),
         };
         let scaled = float::scaleb::<Double>(number, scale, mode).0;
         let (result, more) = float::convert::<Double, F>(scaled, mode);

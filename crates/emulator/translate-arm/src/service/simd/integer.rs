@@ -85,19 +85,19 @@ fn kind(is_signed: bool, rounds: bool, saturates: bool) -> Shift {
 }
 
 /// Shifts an element left, or right if `by` is negative.
-fn shifted(e: &mut Environment, value: u64, by: i32, bits: u32, how: Shift) -> u64 {
-    let value = number(value, bits, how.is_signed);
+fn shifted(e: &mut Environment, value: u64, by: i32, bits: u32, shift: Shift) -> u64 {
+    let value = number(value, bits, shift.is_signed);
     let result = if by < 0 {
-        right(value, by.unsigned_abs(), how.rounds)
+        right(value, by.unsigned_abs(), shift.rounds)
     } else if by.unsigned_abs() < bits {
         value << by
-    } else if how.saturates.is_some() {
+    } else if shift.saturates.is_some() {
         // Any number except 0 is out of range.
         value.signum() << 100
     } else {
         0
     };
-    match how.saturates {
+    match shift.saturates {
         Some(is_signed) => e.saturated(result, bits, is_signed),
         None => result as u64,
     }
@@ -121,8 +121,8 @@ fn shift(mnemonic: &str) -> Option<Kernel> {
         "sqrshl" => |e, l| shifted(e, l.n, l.by(), l.bits, kind(true, true, true)),
         "uqrshl" => |e, l| shifted(e, l.n, l.by(), l.bits, kind(false, true, true)),
         "sqshlu" => |e, l| {
-            let how = Shift { is_signed: true, rounds: false, saturates: Some(false) };
-            shifted(e, l.n, l.by(), l.bits, how)
+            let shift = Shift { is_signed: true, rounds: false, saturates: Some(false) };
+            shifted(e, l.n, l.by(), l.bits, shift)
         },
         "srshr" => |_, l| right(signed(l.n, l.bits), l.right(), true) as u64,
         "urshr" => |_, l| right(unsigned(l.n, l.bits), l.right(), true) as u64,
@@ -183,9 +183,9 @@ fn half(value: u64, bits: u32) -> u64 {
     value.wrapping_add(1 << (bits - 1)) >> bits
 }
 
-fn narrowed(e: &mut Environment, l: Lane, how: Shift) -> u64 {
-    let value = right(number(l.n, 2 * l.bits, how.is_signed), l.right(), how.rounds);
-    e.saturated(value, l.bits, how.saturates.unwrap_or(how.is_signed))
+fn narrowed(e: &mut Environment, l: Lane, shift: Shift) -> u64 {
+    let value = right(number(l.n, 2 * l.bits, shift.is_signed), l.right(), shift.rounds);
+    e.saturated(value, l.bits, shift.saturates.unwrap_or(shift.is_signed))
 }
 
 /// SDOT and UDOT: adds four products of bytes to a word.

@@ -19,14 +19,14 @@ impl Lowering<'_> {
             self.enter(engine_entry, leaders.first().copied());
         }
         if self.is_first {
-            self.expect_calls();
+            self.plan_call_states();
         }
         let mut later = Vec::new();
         // How the previous block ends: in a call, or by falling through.
         let (mut after_call, mut goes_on) = (false, false);
         for (number, &leader) in leaders.iter().enumerate() {
             let next = leaders.get(number + 1).copied();
-            match (reach.is_door(leader), self.planned(number)) {
+            match (reach.is_entry_point(leader), self.planned(number)) {
                 (true, None) => self.begin(number, Known::default(), next, [true, false]),
                 (true, Some(known)) if known == Known::default() => {
                     self.begin(number, known, next, [true, true]);
@@ -40,7 +40,7 @@ impl Lowering<'_> {
                     if only_stack && !goes_on {
                         self.open(leader, Known::default(), true);
                         self.assembler.place(self.outer(number));
-                        self.place_of_code = leader;
+                        self.source_pc = leader;
                         self.step_stack(known.stack, true);
                     } else {
                         later.push((number, Known::default(), [true, false]));
@@ -74,7 +74,7 @@ impl Lowering<'_> {
 
     /// Records the state that a call within the unit leaves at its target, before the first planning round. A call may
     /// come after its target, and loops keep their first planned state.
-    fn expect_calls(&mut self) {
+    fn plan_call_states(&mut self) {
         let reach = self.reach;
         let calls = reach.instructions().filter(|i| i.is_call_near());
         for target in calls.filter_map(|call| reach.number(call.near_branch_target())) {
@@ -101,18 +101,18 @@ impl Lowering<'_> {
             self.open(engine_entry, Known::default(), true);
         }
         self.known = Known::default();
-        self.note_out_of(engine_entry, false);
+        self.record_out_state_of(engine_entry, false);
         for (target, is_back, known) in std::mem::take(&mut self.block_outs) {
             self.outs[target].push((is_back, known));
         }
-        let (goal, wanted, live) = self.way_to(engine_entry);
-        self.place_of_code = engine_entry;
+        let (goal, required, live) = self.jump_to(engine_entry);
+        self.source_pc = engine_entry;
         let begin = self.assembler.words.len();
-        self.fit(&wanted, live, true);
+        self.fit(&required, live, true);
         if next != Some(engine_entry) {
             self.assembler.go(goal);
         }
-        self.assembler.fill_from(begin);
+        self.assembler.pad_empty_block(begin);
     }
 
     /// Records that code of `leader` begins here with state `known`.
@@ -140,7 +140,7 @@ impl Lowering<'_> {
     /// The block at `next` is laid out after it.
     fn begin(&mut self, number: usize, known: Known, next: Option<u64>, [is_outer, is_inner]: [bool; 2]) {
         if self.assembler.is_blank {
-            return self.find_outs(number, known, next, is_inner);
+            return self.compute_out_states(number, known, next, is_inner);
         }
         let begin = self.assembler.words.len();
         self.open(self.reach.leaders[number], known, is_outer);
@@ -151,29 +151,29 @@ impl Lowering<'_> {
             self.assembler.place(self.inner(number));
         }
         self.block(number, next);
-        self.assembler.fill_from(begin);
+        self.assembler.pad_empty_block(begin);
         self.unit.end_block(begin, self.assembler.words.len());
     }
 
     /// Computes the outgoing states of a leader's block for the incoming state `known`.
-    fn find_outs(&mut self, number: usize, known: Known, next: Option<u64>, is_inner: bool) {
+    fn compute_out_states(&mut self, number: usize, known: Known, next: Option<u64>, is_inner: bool) {
         // Only back edges affect the code before them (see `ready`).
         let backwards = self.reach.block(number).iter().filter(|i| {
             i.flow_control() == FlowControl::ConditionalBranch && i.near_branch_target() <= i.ip()
         });
-        let wanted = backwards.map(|i| {
+        let planned_states = backwards.map(|i| {
             self.reach.number(i.near_branch_target()).map(|number| self.wanted(number)).unwrap_or_default()
         });
-        let wanted: Vec<Known> = wanted.collect();
+        let planned_states: Vec<Known> = planned_states.collect();
         self.remembered.resize_with(self.reach.leaders.len(), Default::default);
-        let mut outcome = self.remembered[number][usize::from(is_inner)]
-            .take()
-            .filter(|outcome| (outcome.known, outcome.next) == (known, next) && outcome.wanted == wanted);
+        let mut outcome = self.remembered[number][usize::from(is_inner)].take().filter(|outcome| {
+            (outcome.known, outcome.next) == (known, next) && outcome.wanted == planned_states
+        });
         if outcome.is_none() {
             (self.known, self.scaled) = (known, None);
             self.block(number, next);
             let outs = std::mem::take(&mut self.block_outs);
-            outcome = Some(BlockResult { known, next, wanted, outs });
+            outcome = Some(BlockResult { known, next, wanted: planned_states, outs });
         }
         for (target, is_back, known) in outcome.iter().flat_map(|outcome| &outcome.outs) {
             self.outs[*target].push((*is_back, *known));

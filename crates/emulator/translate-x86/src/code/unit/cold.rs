@@ -12,13 +12,13 @@ const USUAL_INSTRUCTIONS: usize = 14;
 impl Reach {
     /// Analyses the block at `start`, up to its first branch.
     pub(super) fn of_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, options: Options) -> Self {
-        let mut found = Self { options, entry_points: vec![start], ..Self::default() };
-        found.code.reserve(USUAL_INSTRUCTIONS);
+        let mut reach = Self { options, entry_points: vec![start], ..Self::default() };
+        reach.code.reserve(USUAL_INSTRUCTIONS);
         let mut pc = start;
         let next = loop {
-            let decoded = if found.code.len() < MAX_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
+            let decoded = if reach.code.len() < MAX_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
             let Some(instruction) = decoded else { break Some(pc) };
-            found.code.push(instruction);
+            reach.code.push(instruction);
             if instruction.is_invalid() || ends(&instruction) {
                 break None;
             }
@@ -27,34 +27,34 @@ impl Reach {
                 break Some(pc);
             }
         };
-        if found.code.is_empty() {
-            return found;
+        if reach.code.is_empty() {
+            return reach;
         }
-        found.leaders.push(start);
-        found.blocks.push(Block { first: 0, end: found.code.len(), next });
-        let sees_across = found.sees_across();
-        if sees_across {
-            found.look_ahead(fetch);
+        reach.leaders.push(start);
+        reach.blocks.push(Block { first: 0, end: reach.code.len(), next });
+        let analyses_across_blocks = reach.analyses_across_blocks();
+        if analyses_across_blocks {
+            reach.look_ahead(fetch);
         }
-        let is_loop = found.code.iter().any(|i| i.near_branch_target() == start);
-        if is_loop && sees_across {
-            found.find_live();
+        let is_loop = reach.code.iter().any(|i| i.near_branch_target() == start);
+        if is_loop && analyses_across_blocks {
+            reach.find_live();
         }
         if is_loop {
-            found.find_registers();
+            reach.find_registers();
         } else {
-            found.find_around(&uses_of(&found.code));
+            reach.find_around(&uses_of(&reach.code));
         }
-        found
+        reach
     }
 
     /// Adds an invalid instruction at `start`.
-    pub(super) fn be_nothing(&mut self, start: u64) {
-        let mut nothing = Instruction::default();
-        nothing.set_ip(start);
+    pub(super) fn add_invalid(&mut self, start: u64) {
+        let mut invalid = Instruction::default();
+        invalid.set_ip(start);
         self.leaders.push(start);
         self.blocks.push(Block { first: 0, end: 1, next: None });
-        self.code.push(nothing);
+        self.code.push(invalid);
         self.find_around(&uses_of(&self.code));
     }
 }

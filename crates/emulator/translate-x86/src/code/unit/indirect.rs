@@ -15,14 +15,14 @@ use super::ARITHMETIC;
 /// - If it is a subtraction, comparison, test or another instruction: all but AF, which is for decimal arithmetic.
 ///
 /// A jump through a pointer at a fixed address is a tail call or belongs to a procedure linkage table.
-pub(super) fn live_behind_jump(block: &[Instruction]) -> u32 {
-    let Some((jump, before)) = block.split_last() else { return ARITHMETIC };
+pub(super) fn live_after_jump(block: &[Instruction]) -> u32 {
+    let Some((jump, preceding)) = block.split_last() else { return ARITHMETIC };
     if jump.is_ip_rel_memory_operand() {
         return 0;
     }
     let writes_flags = |i: &Instruction| i.rflags_modified() & ARITHMETIC != 0;
-    let Some(at) = before.iter().rposition(writes_flags) else { return ARITHMETIC };
-    let (last, after) = (&before[at], &before[at + 1..]);
+    let Some(at) = preceding.iter().rposition(writes_flags) else { return ARITHMETIC };
+    let (last, after) = (&preceding[at], &preceding[at + 1..]);
     let first = full(last, 0);
     let target = full(jump, 0);
     if first != Register::None {

@@ -25,9 +25,9 @@ impl Visited {
 
     /// Makes an address a leader. Returns false if there is no instruction.
     pub fn lead(&mut self, pc: u64) -> bool {
-        let place = self.place(pc);
-        place.iter().for_each(|place| self.code[*place].1 = true);
-        place.is_some()
+        let index = self.place(pc);
+        index.iter().for_each(|index| self.code[*index].1 = true);
+        index.is_some()
     }
 }
 
@@ -42,11 +42,11 @@ impl Reach {
         let mut following = self.leaders.iter().copied().skip(1).peekable();
         for &leader in &self.leaders {
             let (first, mut pc) = (self.code.len(), leader);
-            let mut place = visited.place(pc);
+            let mut index = visited.place(pc);
             let mut ahead = following.clone();
             following.next();
             let next = loop {
-                let Some(at) = place else { break Some(pc) };
+                let Some(at) = index else { break Some(pc) };
                 let instruction = visited.code[at].0;
                 self.code.push(instruction);
                 if instruction.is_invalid() || ends(&instruction) {
@@ -59,7 +59,7 @@ impl Reach {
                 }
                 // Usually the next instruction was traversed next.
                 let is_next = visited.code.get(at + 1).is_some_and(|(next, _)| next.ip() == pc);
-                place = if is_next { Some(at + 1) } else { visited.place(pc) };
+                index = if is_next { Some(at + 1) } else { visited.place(pc) };
             };
             self.blocks.push(Block { first, end: self.code.len(), next });
         }

@@ -1,5 +1,5 @@
-//! x87 arithmetic: precision and rounding control, NaNs and exception flags. Source: Intel SDM, volume 1, sections 4.8.3
-//! (NaNs), 8.1.5 (control word) and 8.5 (exceptions); volume 2.
+//! x87 arithmetic: precision and rounding control, NaNs and exception flags. Source: Intel SDM, volume 1, sections
+//! 4.8.3 (NaNs), 8.1.5 (control word) and 8.5 (exceptions); volume 2.
 
 use std::cmp::Ordering;
 
@@ -50,18 +50,18 @@ fn round_to_precision(
     }
     let dropped = 64 - precision;
     let low = mantissa & ((1 << dropped) - 1);
-    let (lost, is_inexact) = (is_inexact, is_inexact || low != 0);
+    let (was_inexact, is_inexact) = (is_inexact, is_inexact || low != 0);
     let half = 1 << (dropped - 1);
-    let kept = mantissa - low;
-    let is_odd = kept >> dropped & 1 != 0;
+    let truncated = mantissa - low;
+    let is_odd = truncated >> dropped & 1 != 0;
     let is_up = match round {
         Round::TowardZero => false,
         Round::TowardPositive => is_inexact && !down.is_negative(),
         Round::TowardNegative => is_inexact && down.is_negative(),
         // A half that is inexact is more than a half.
-        _ => low > half || low == half && (is_odd || lost),
+        _ => low > half || low == half && (is_odd || was_inexact),
     };
-    let (value, carry) = if is_up { kept.overflowing_add(1 << dropped) } else { (kept, false) };
+    let (value, carry) = if is_up { truncated.overflowing_add(1 << dropped) } else { (truncated, false) };
     let rounded = if carry { (1 << 63, exponent + 1) } else { (value, exponent) };
     (from_bits(rounded), is_inexact, is_up)
 }
@@ -269,8 +269,8 @@ impl Stack<'_, '_> {
         result
     }
 
-    /// FPREM, which truncates, and FPREM1, which rounds to nearest. If the exponents differ by 64 or more, the result is
-    /// partial: it is closer to the remainder, and C2 is set.
+    /// FPREM, which truncates, and FPREM1, which rounds to nearest. If the exponents differ by 64 or more, the result
+    /// is partial: it is closer to the remainder, and C2 is set.
     fn remainder(&mut self, truncates: bool, x: Extended, y: Extended) {
         if let Some(nan) = self.nan_of(x, y) {
             self.set(0, nan);
@@ -337,7 +337,7 @@ impl Stack<'_, '_> {
             Some(rest) if NAMES.contains(&rest) => (true, rest),
             _ => (false, bare),
         };
-        let Some(bare) = NAMES.into_iter().find(|known| *known == bare) else { return Ok(false) };
+        let Some(bare) = NAMES.into_iter().find(|candidate| *candidate == bare) else { return Ok(false) };
         if i.op0_kind() == OpKind::Memory {
             let b = if integer { self.integer()? } else { self.float()? };
             let a = self.get(0);

@@ -91,17 +91,17 @@ impl Stack<'_, '_> {
         };
         let tags = (0..8).fold(0u16, |tags, register| tags | tag(register) << (2 * register));
         let bytes = self.environment_bytes();
-        let (stride, mut out) = (if bytes == 14 { 2 } else { 4 }, vec![0; bytes]);
+        let (stride, mut environment) = (if bytes == 14 { 2 } else { 4 }, vec![0; bytes]);
         for (at, word) in [words.control, words.status, tags].into_iter().enumerate() {
-            out[stride * at..][..2].copy_from_slice(&word.to_le_bytes());
+            environment[stride * at..][..2].copy_from_slice(&word.to_le_bytes());
             if stride == 4 {
-                out[stride * at + 2..][..2].copy_from_slice(&[0xff; 2]);
+                environment[stride * at + 2..][..2].copy_from_slice(&[0xff; 2]);
             }
         }
         if stride == 4 {
-            out[26..].copy_from_slice(&[0xff; 2]);
+            environment[26..].copy_from_slice(&[0xff; 2]);
         }
-        out
+        environment
     }
 
     fn load_environment(&mut self, environment: &[u8]) {

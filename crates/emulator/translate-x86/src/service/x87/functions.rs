@@ -69,8 +69,8 @@ fn log_2(x: Quad) -> Quad {
 }
 
 fn by_quad(value: Quad) -> f64 {
-    let near: Double = value.convert(&mut false).value;
-    f64::from_bits(near.to_bits() as u64)
+    let rounded: Double = value.convert(&mut false).value;
+    f64::from_bits(rounded.to_bits() as u64)
 }
 
 /// Sine and cosine for |t| < 1.
@@ -108,11 +108,11 @@ fn arc_tangent(y: Quad, x: Quad) -> Quad {
     let swaps = ay > ax;
     let ratio = if swaps { div(ax, ay) } else { div(ay, ax) };
     // atan(t) = a + atan((t cos a - sin a) / (cos a + t sin a)), where a is close to atan(t).
-    let near = number_of(by_quad(ratio).atan());
-    let (sine, cosine) = sine_and_cosine(near);
+    let estimate = number_of(by_quad(ratio).atan());
+    let (sine, cosine) = sine_and_cosine(estimate);
     let rest = div(sub(mul(ratio, cosine), sine), add(cosine, mul(ratio, sine)));
     let cube = mul(mul(rest, rest), rest);
-    let mut angle = add(near, sub(rest, div(cube, number(3))));
+    let mut angle = add(estimate, sub(rest, div(cube, number(3))));
     let half_pi = Quad::from_bits(HALF_PI);
     if swaps {
         angle = sub(half_pi, angle);

@@ -37,13 +37,13 @@ pub(super) fn words(state: &State) -> Words {
 /// Writes the words of a thread.
 pub(super) fn set_words(state: &mut State, words: Words) {
     state.lbt.top = (words.status >> 11 & 7) as u8;
-    let kept = state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS;
+    let kept_flags = state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS;
     state.lbt.scratch[usize::from(X87_WORDS)] =
-        kept | u64::from(words.control) | u64::from(words.status) << 16 | u64::from(words.empty) << 32;
+        kept_flags | u64::from(words.control) | u64::from(words.status) << 16 | u64::from(words.empty) << 32;
 }
 
-/// ID and AC of RFLAGS. Programs detect the CPUID instruction by changing them, so their values are kept, in free bits of
-/// the x87 words. They have no effect.
+/// ID and AC of RFLAGS. Programs detect the CPUID instruction by changing them, so their values are kept, in free bits
+/// of the x87 words. They have no effect.
 const ID_AND_AC: u64 = 1 << 21 | 1 << 18;
 /// The position of these flags in the x87 words, in addition to their position in RFLAGS.
 const KEPT_SHIFT: u32 = 40;
@@ -114,8 +114,8 @@ fn double(value: f64) -> Extended {
 
 /// Converts a value for the host's double-precision functions.
 fn to_host_double(value: Extended) -> f64 {
-    let near: Double = value.convert(&mut false).value;
-    f64::from_bits(near.to_bits() as u64)
+    let rounded: Double = value.convert(&mut false).value;
+    f64::from_bits(rounded.to_bits() as u64)
 }
 
 /// Exception flags of the status word: invalid operation, denormal operand, division by zero, overflow, underflow,
@@ -136,8 +136,8 @@ struct Stack<'a, 'b> {
     m: &'a mut Machine<'b>,
     /// The exceptions that the instruction raises.
     raised: u16,
-    /// The value of C1, if the instruction sets it: whether the result was rounded up or, after a stack fault, whether the
-    /// stack overflowed.
+    /// The value of C1, if the instruction sets it: whether the result was rounded up or, after a stack fault, whether
+    /// the stack overflowed.
     c1: Option<bool>,
 }
 
@@ -312,9 +312,9 @@ impl Stack<'_, '_> {
         };
         let bit = |set: bool, bit: u64| if set { bit } else { 0 };
         if name.contains("COMI") {
-            let others = flags_of(self.m.state) & !(CF | PF | ZF | OF | SF | AF);
-            let found = bit(carry, CF) | bit(parity, PF) | bit(zero, ZF);
-            set_flags_of(self.m.state, others | found);
+            let other_flags = flags_of(self.m.state) & !(CF | PF | ZF | OF | SF | AF);
+            let new_flags = bit(carry, CF) | bit(parity, PF) | bit(zero, ZF);
+            set_flags_of(self.m.state, other_flags | new_flags);
         } else {
             self.conditions(bit(carry, 1) | bit(parity, 4) | bit(zero, 8));
         }

@@ -171,7 +171,7 @@ impl Stack<'_, '_> {
         let (mantissa, exponent) = self.get_bits(0);
         let value = from_bits((mantissa, exponent));
         let bytes = self.m.instruction.memory_size().size();
-        let (number, status, back): (u64, Status, Extended) = match bytes {
+        let (number, status, converted_back): (u64, Status, Extended) = match bytes {
             4 => {
                 let single: StatusAnd<Single> = value.convert_r(round, &mut false);
                 (single.value.to_bits() as u64, single.status, single.value.convert(&mut false).value)
@@ -196,7 +196,7 @@ impl Stack<'_, '_> {
         // A result that is rounded toward zero overflows, too.
         let limit = if bytes == 4 { 128 } else { 1024 };
         self.raised |= if value.is_finite_non_zero() && value.ilogb() >= limit { OVERFLOW } else { 0 };
-        self.c1 = Some(status.contains(Status::INEXACT) && magnitude(back) > magnitude(value));
+        self.c1 = Some(status.contains(Status::INEXACT) && magnitude(converted_back) > magnitude(value));
         Ok(())
     }
 }
