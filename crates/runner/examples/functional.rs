@@ -89,15 +89,23 @@ fn main() -> ExitCode {
 
 fn write_counts(path: &Path, report: &Report) -> std::io::Result<()> {
     let executed = report.code().executed();
-    let mut out = std::io::BufWriter::new(std::fs::File::create(path)?);
+    let mut writer = std::io::BufWriter::new(std::fs::File::create(path)?);
     let source = report.source(&executed).map_or(0, |(_, source)| source);
-    writeln!(out, "{} {source}", profile::instructions(&executed))?;
+    writeln!(writer, "{} {source}", profile::instructions(&executed))?;
     for unit in report.listing(&executed) {
-        writeln!(out, "unit {}", unit.executed)?;
+        writeln!(writer, "unit {}", unit.executed)?;
         for line in &unit.lines {
-            writeln!(out, "{} {:x} {} | {} | {}", line.runs, line.pc, line.executed(), line.kind, line.text)?;
+            writeln!(
+                writer,
+                "{} {:x} {} | {} | {}",
+                line.runs,
+                line.pc,
+                line.executed(),
+                line.kind,
+                line.text
+            )?;
             for word in &line.words {
-                writeln!(out, "    {} {}", word.runs, word.text)?;
+                writeln!(writer, "    {} {}", word.runs, word.text)?;
             }
         }
     }

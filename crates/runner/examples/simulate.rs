@@ -80,7 +80,7 @@ fn main() -> ExitCode {
 
 /// Options of a machine's model.
 #[derive(Default)]
-struct Wanted {
+struct ModelOptions {
     seed: u64,
     counts_only: bool,
     region: bool,
@@ -105,25 +105,25 @@ fn wire(text: &str) -> Result<(String, WireEnd), String> {
 /// The NUMA nodes of a machine's cores, and its model.
 fn model(
     machine: Arc<Machine>,
-    wanted: Wanted,
+    model_options: ModelOptions,
     stop: &Arc<EarlyStop>,
 ) -> Result<(Vec<usize>, SharedTimingSimulation), String> {
     let nodes = TimingSimulation::core_nodes(&machine, 0);
     let config = simulation::TimingSimulationConfig {
         machine,
         host: 0,
-        level: if wanted.counts_only { Level::Cache } else { Level::Timing(None) },
-        region: if wanted.region { Region::OfInterest } else { Region::Whole },
-        warm: Warm::Last(wanted.warm * 1_000_000),
-        sampling: wanted.sampling,
+        level: if model_options.counts_only { Level::Cache } else { Level::Timing(None) },
+        region: if model_options.region { Region::OfInterest } else { Region::Whole },
+        warm: Warm::Last(model_options.warm * 1_000_000),
+        sampling: model_options.sampling,
         placement: Policy::default(),
-        seed: wanted.seed,
+        seed: model_options.seed,
         restored_at: None,
         save: None,
         timeline: None,
-        limits: Limits { instructions: wanted.max_instructions, time: None, stop: Some(stop.clone()) },
+        limits: Limits { instructions: model_options.max_instructions, time: None, stop: Some(stop.clone()) },
         snapshots: None,
-        wires: wanted.wires,
+        wires: model_options.wires,
     };
     let simulation = TimingSimulation::new(config).map_err(|error| error.to_string())?;
     Ok((nodes, simulation.shared()))
@@ -136,7 +136,7 @@ struct Options {
     cores: usize,
     quantum: usize,
     machine: Option<Machine>,
-    wanted: Wanted,
+    model_options: ModelOptions,
     statistics: Option<PathBuf>,
     log: Option<Arc<Mutex<File>>>,
     /// The time and the file of a checkpoint.
@@ -151,10 +151,11 @@ fn options() -> Result<Options, String> {
     let mut arguments = std::env::args_os().skip(1).peekable();
     let (mut cores, mut quantum, mut log, mut statistics) = (4, 4096, None, None);
     let (mut save_at, mut save_to, mut restore, mut machine) = (0, None, None, None);
-    let (mut wanted, mut environment) = (Wanted { seed: 1, ..Wanted::default() }, vec!["HOME=/".into()]);
+    let (mut model_options, mut environment) =
+        (ModelOptions { seed: 1, ..ModelOptions::default() }, vec!["HOME=/".into()]);
     while let Some(option) = arguments.next_if(|argument| argument.as_encoded_bytes().starts_with(b"--")) {
         if option.to_str() == Some("--region") {
-            wanted.region = true;
+            model_options.region = true;
             continue;
         }
         let value = arguments.next().ok_or("an option needs a value")?;
@@ -163,12 +164,12 @@ fn options() -> Result<Options, String> {
         match option.to_str() {
             Some("--cores") => cores = number()? as usize,
             Some("--machine") => machine = Some(Machine::open(&text).map_err(|report| report.to_string())?),
-            Some("--seed") => wanted.seed = number()?,
-            Some("--level") => wanted.counts_only = text == "cache",
-            Some("--warm") => wanted.warm = number()?,
-            Some("--max-instructions") => wanted.max_instructions = Some(number()?),
-            Some("--sample") => wanted.sampling = Some(text.parse()?),
-            Some("--wire") => wanted.wires.extend([wire(&text)?]),
+            Some("--seed") => model_options.seed = number()?,
+            Some("--level") => model_options.counts_only = text == "cache",
+            Some("--warm") => model_options.warm = number()?,
+            Some("--max-instructions") => model_options.max_instructions = Some(number()?),
+            Some("--sample") => model_options.sampling = Some(text.parse()?),
+            Some("--wire") => model_options.wires.extend([wire(&text)?]),
             Some("--set") => environment.push(value),
             Some("--statistics") => statistics = Some(PathBuf::from(&value)),
             Some("--save-at") => save_at = number()?,
@@ -184,7 +185,7 @@ fn options() -> Result<Options, String> {
     }
     let save = save_to.map(|path| (Time::from_ps(save_at * 1000), path));
     let given = arguments.collect();
-    Ok(Options { cores, quantum, machine, wanted, statistics, log, save, restore, environment, given })
+    Ok(Options { cores, quantum, machine, model_options, statistics, log, save, restore, environment, given })
 }
 
 /// A sink that writes lines to the log.
@@ -203,11 +204,12 @@ fn start() -> Result<Never, String> {
     let program = options.given.first().cloned().or_else(|| checkpoint.as_ref().map(|_| OsString::new()));
     let program = program.ok_or("name a program")?;
     let tracer = options.log.as_ref().map(writer);
-    let (seed, magic) = (options.wanted.seed, options.wanted.region);
-    let pausable = magic || options.wanted.sampling.is_some();
+    let (seed, magic) = (options.model_options.seed, options.model_options.region);
+    let pausable = magic || options.model_options.sampling.is_some();
     let saver = Saver::new();
     let stop = EarlyStop::new(saver.clone());
-    let model = options.machine.map(|machine| model(Arc::new(machine), options.wanted, &stop)).transpose()?;
+    let model =
+        options.machine.map(|machine| model(Arc::new(machine), options.model_options, &stop)).transpose()?;
     let (nodes, model) = model.unzip();
     let schedule = SchedulerConfig {
         nodes: nodes.unwrap_or_else(|| (0..options.cores).map(|core| core / 2).collect()),
@@ -271,8 +273,8 @@ fn write_statistics(
     ending: Ending,
     report: &Report<'_>,
 ) -> Result<(), String> {
-    held(model).finish();
-    let result = held(model).result(manifest(), ending, report);
+    lock(model).finish();
+    let result = lock(model).result(manifest(), ending, report);
     let result = result.map_err(|error| format!("{error}; {}", error.advice()))?.to_json();
     let object = if result.get("sampling").is_some() { &result } else { &result["statistics"] };
     std::fs::write(path, object.to_string()).map_err(|error| format!("{}: {error}", path.display()))
@@ -294,6 +296,6 @@ fn manifest() -> Manifest {
     }
 }
 
-fn held(model: &SharedTimingSimulation) -> longma_guest::host::locks::MutexGuard<'_, TimingSimulation> {
+fn lock(model: &SharedTimingSimulation) -> longma_guest::host::locks::MutexGuard<'_, TimingSimulation> {
     model.lock().ignore_poison()
 }

@@ -63,8 +63,8 @@ impl EarlyStop {
 }
 
 impl StopTheWorld for EarlyStop {
-    fn is_wanted(&self) -> bool {
-        self.reason.load(Ordering::Relaxed) != 0 || self.saver.is_wanted()
+    fn is_requested(&self) -> bool {
+        self.reason.load(Ordering::Relaxed) != 0 || self.saver.is_requested()
     }
 
     fn serve(&self, simulated: &SimulatedProcess, process: &Process) -> Option<Outcome> {

@@ -85,7 +85,7 @@ impl Engine for ProcessEngine {
             if let Some(translated) = shared.translated() {
                 translated.adopt_in_child();
             }
-            longma_guest::host::attention::with_attention(|own| shared.cores.retain_flag(own));
+            longma_guest::host::attention::with_attention(|flag| shared.cores.retain_flag(flag));
             if let Some(session) = shared.session() {
                 session.detach_child(&shared.cores);
             }

@@ -171,7 +171,7 @@ impl Kernel {
             return Vec::new();
         }
         let later = match until.checked_add(Duration::from_ps(1)) {
-            Some(behind) => waiting.due.split_off(&(behind, 0)),
+            Some(first_later) => waiting.due.split_off(&(first_later, 0)),
             None => BTreeMap::new(),
         };
         std::mem::replace(&mut waiting.due, later).into_values().collect()

@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn a_machine_of_another_architecture_is_refused() {
-        let refused = ObservedMachine::of(&Machine::open("sandybridge-2x6").unwrap(), false).unwrap_err();
-        assert!(refused.to_string().contains("x86-64"), "{refused}");
+        let error = ObservedMachine::of(&Machine::open("sandybridge-2x6").unwrap(), false).unwrap_err();
+        assert!(error.to_string().contains("x86-64"), "{error}");
         assert_eq!(ObservedMachine::of(&Machine::open("loongson-3a5000").unwrap(), false).unwrap().cores, 4);
     }
 

@@ -182,8 +182,8 @@ fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
         _ if path.is_empty() => "[anonymous]".into(),
         _ => path.clone(),
     };
-    let found = mapping.origin.is_file.then(|| process.open_guest_path(Path::new(path)).ok()).flatten();
-    let bytes = found.and_then(read_whole).unwrap_or_default();
+    let file = mapping.origin.is_file.then(|| process.open_guest_path(Path::new(path)).ok()).flatten();
+    let bytes = file.and_then(read_whole).unwrap_or_default();
     Functions { name, ..parse(&bytes).unwrap_or_default() }
 }
 
@@ -310,12 +310,12 @@ mod tests {
 
     #[test]
     fn a_function_ends_at_the_next_one_and_has_its_shortest_name() {
-        let given = vec![
+        let symbols = vec![
             function(0x300..0x900, "last"),
             function(0x100..0x900, "__first_alias"),
             function(0x100..0x900, "first"),
         ];
-        assert_eq!(ordered(given), [function(0x100..0x300, "first"), function(0x300..0x900, "last")]);
+        assert_eq!(ordered(symbols), [function(0x100..0x300, "first"), function(0x300..0x900, "last")]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Shared {
 /// Runs a guest thread on the calling host thread until the thread or the process ends.
 pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Core) {
     // SAFETY: the core, which contains the flag, does not move or drop before the registration is removed below.
-    let listed = unsafe {
+    let inserted = unsafe {
         let flag = &raw const core.cpu().attention;
         register_attention(flag);
         shared.cores.list(flag)
@@ -100,7 +100,7 @@ pub(crate) fn run_thread(shared: &Arc<Shared>, mut thread: Thread, mut core: Cor
         }
     }
     drop(follower);
-    drop(listed);
+    drop(inserted);
     // SAFETY: a null pointer is always valid.
     unsafe { register_attention(std::ptr::null()) };
 }

@@ -10,8 +10,8 @@ use simulator::{expected, guest, simulator};
 fn run(arguments: &[&str], program: Option<(&Path, &[&str])>) -> Output {
     let mut command = Command::new("timeout");
     command.arg("60").arg(simulator()).args(arguments).stdin(Stdio::null());
-    if let Some((program, given)) = program {
-        command.arg(program).args(given);
+    if let Some((program, program_arguments)) = program {
+        command.arg(program).args(program_arguments);
     }
     command.output().unwrap()
 }
@@ -130,7 +130,7 @@ fn guests_saved_at_any_time_resume_transparently() {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (random >> 33) % end
     };
-    let (mut restored_count, mut refused) = (0, 0);
+    let (mut restored_count, mut refused_count) = (0, 0);
     for _ in 0..moments {
         let (guest, arguments) = ANY[below(ANY.len() as u64) as usize];
         // Logarithmically distributed between a microsecond and a second.
@@ -138,9 +138,9 @@ fn guests_saved_at_any_time_resume_transparently() {
         let expected = expected_of(guest, arguments);
         let saved = match save(guest, arguments, at_ns) {
             Ok(saved) => saved,
-            Err(why) => {
-                assert!(why.contains("save"), "{guest} at {at_ns}: {why}");
-                refused += 1;
+            Err(error) => {
+                assert!(error.contains("save"), "{guest} at {at_ns}: {error}");
+                refused_count += 1;
                 continue;
             }
         };
@@ -154,13 +154,13 @@ fn guests_saved_at_any_time_resume_transparently() {
         assert_eq!(restored.status.code(), Some(0), "{guest} at {at_ns}: {stderr}");
         restored_count += 1;
     }
-    println!("{restored_count} restored, {refused} refused, of {moments}");
+    println!("{restored_count} restored, {refused_count} refused, of {moments}");
     assert!(3 * restored_count >= moments, "{restored_count} restored of {moments}");
 }
 
 /// The undisturbed output of a guest with these arguments.
 fn expected_of(program: &str, arguments: &[&str]) -> String {
-    let done = run(&[], Some((&guest(program), arguments)));
-    assert_eq!(done.status.code(), Some(0), "{program}: {}", text(&done.stderr));
-    text(&done.stdout)
+    let output = run(&[], Some((&guest(program), arguments)));
+    assert_eq!(output.status.code(), Some(0), "{program}: {}", text(&output.stderr));
+    text(&output.stdout)
 }

@@ -64,7 +64,7 @@ fn hand_overs() -> HandOvers {
     // The first accesses warm the TLBs.
     ready(0, true, 0);
     ready(1, true, 10_000);
-    let alone = ns(ready(0, true, 20_000) - 20_000);
+    let unloaded = ns(ready(0, true, 20_000) - 20_000);
     ready(1, false, 30_000);
     let upgrade = ns(ready(0, true, 40_000) - 40_000);
     ready(0, true, 50_000);
@@ -73,12 +73,12 @@ fn hand_overs() -> HandOvers {
         let first = ready(1, true, at);
         ns(ready(0, writes, at + 1) - first)
     });
-    HandOvers { alone, upgrade, in_turn }
+    HandOvers { alone: unloaded, upgrade, in_turn }
 }
 
-/// Whether `found` is within 10 % of `expected`.
-fn near(found: f64, expected: f64) -> bool {
-    (found / expected - 1.0).abs() < 0.1
+/// Whether `actual` is within 10 % of `expected`.
+fn near(actual: f64, expected: f64) -> bool {
+    (actual / expected - 1.0).abs() < 0.1
 }
 
 #[test]

@@ -46,8 +46,8 @@ fn busy_polling_takes_no_interrupts_and_no_wake_ups_while_data_is_available() {
 
 #[test]
 fn rps_moves_protocol_work_to_another_core_by_ipis() {
-    let (here, steered) = (receive(&[]), receive(&["rps=3"]));
-    assert_eq!(here.count("core3.instructions"), 0.0);
+    let (unsteered, steered) = (receive(&[]), receive(&["rps=3"]));
+    assert_eq!(unsteered.count("core3.instructions"), 0.0);
     assert!(steered.times(3, "softirq") > 10.0);
     assert_eq!(
         steered.times(3, "softirq"),
@@ -55,10 +55,10 @@ fn rps_moves_protocol_work_to_another_core_by_ipis() {
         "an IPI starts each softirq"
     );
     assert_eq!(steered.times(3, "context_switch"), 0.0, "softirqs run without a context switch");
-    assert!(here.times(1, "wake_up") > 0.0);
+    assert!(unsteered.times(1, "wake_up") > 0.0);
     assert_eq!(steered.times(1, "wake_up"), 0.0, "the protocol's core wakes the program");
     assert!(steered.times(3, "wake_up") > 0.0);
-    assert!(steered.count("core1.instructions") < 0.8 * here.count("core1.instructions"));
+    assert!(steered.count("core1.instructions") < 0.8 * unsteered.count("core1.instructions"));
     assert!(steered.number_before(" to other cores") > 100.0);
 }
 
@@ -67,8 +67,8 @@ fn steering_to_the_reading_core_transfers_no_sockets() {
     // Per megabyte, because the length of the region varies with its window.
     let transfers =
         |run: &Run| run.count("coherence.transfers") * 1e6 / run.number_before(" bytes of interest");
-    let (here, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
-    let (min, middle, max) = (transfers(&followed), transfers(&here), transfers(&hashed));
+    let (unsteered, hashed, followed) = (receive(&[]), receive(&["rps=3"]), receive(&["rfs=1"]));
+    let (min, middle, max) = (transfers(&followed), transfers(&unsteered), transfers(&hashed));
     println!(
         "cache line transfers per MB: {min:.0} on the reading core, {middle:.0} on the interrupted core, {max:.0} on a third core"
     );
@@ -83,11 +83,11 @@ fn steering_to_the_reading_core_transfers_no_sockets() {
 
 #[test]
 fn a_private_send_queue_is_taken_over_by_no_other_core() {
-    let (shared, own) = (receive(&["send_queues=4"]), receive(&["send_queues=4", "xps=1"]));
+    let (shared, per_core) = (receive(&["send_queues=4"]), receive(&["send_queues=4", "xps=1"]));
     assert!(shared.number_before(" send rings taken over") > 3.0);
-    assert_eq!(own.number_before(" send rings taken over"), 0.0);
-    assert!(own.count("coherence.transfers") < shared.count("coherence.transfers"));
-    assert_eq!(own.number_before(" out of order"), 0.0);
+    assert_eq!(per_core.number_before(" send rings taken over"), 0.0);
+    assert!(per_core.count("coherence.transfers") < shared.count("coherence.transfers"));
+    assert_eq!(per_core.number_before(" out of order"), 0.0);
 }
 
 #[test]

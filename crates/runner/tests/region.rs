@@ -23,8 +23,8 @@ fn receive(warm_millions: u32) -> (f64, u64) {
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{printed}");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    let lost = printed.lines().find(|line| line.starts_with("lost: ")).map(words).expect(&printed);
-    let dropped = lost.iter().rev().nth(3).and_then(|word| word.parse().ok());
+    let lost_slots = printed.lines().find(|line| line.starts_with("lost: ")).map(words).expect(&printed);
+    let dropped = lost_slots.iter().rev().nth(3).and_then(|word| word.parse().ok());
     (words(&printed)[0].parse().expect(&printed), dropped.expect(&printed))
 }
 

@@ -14,32 +14,32 @@ const GCC: &[&str] = &["mips64el-linux-gnuabi64-gcc"];
 const ZIG: &[&str] = &["python3", "-m", "ziglang", "cc", "-target", "mips64el-linux-muslabi64"];
 
 /// Whether `./test` found no compiler for MIPS64, which it reports itself.
-fn is_left_out() -> bool {
+fn has_no_compiler() -> bool {
     std::env::var_os("LONGMA_WITHOUT_MIPS").is_some()
 }
 
 /// The installed compiler for MIPS64.
 fn compiler() -> &'static [&'static str] {
     let works = |command: &&&[&str]| {
-        let mut asked = Command::new(command[0]);
-        asked.args(&command[1..]).arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        asked.status().is_ok_and(|status| status.success())
+        let mut query = Command::new(command[0]);
+        query.args(&command[1..]).arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+        query.status().is_ok_and(|status| status.success())
     };
-    let found = [GCC, ZIG].iter().find(works).copied();
-    found.expect("a compiler for MIPS64 is installed (Debian: gcc-mips64el-linux-gnuabi64 and libc6-dev-mips64el-cross; or pip's ziglang)")
+    let compiler = [GCC, ZIG].iter().find(works).copied();
+    compiler.expect("a compiler for MIPS64 is installed (Debian: gcc-mips64el-linux-gnuabi64 and libc6-dev-mips64el-cross; or pip's ziglang)")
 }
 
 /// The path of a program's source without extension: in `both` if it is shared between architectures.
 fn source(architecture: &str, name: &str) -> PathBuf {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    let same = tests.join("both").join(name);
-    if same.with_extension("c").exists() { same } else { tests.join(architecture).join(name) }
+    let shared = tests.join("both").join(name);
+    if shared.with_extension("c").exists() { shared } else { tests.join(architecture).join(name) }
 }
 
 /// The example `functional`, which cargo builds along with the tests.
 fn runner() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.parent().and_then(Path::parent).unwrap().join("examples/functional")
+    let test_program = std::env::current_exe().unwrap();
+    test_program.parent().and_then(Path::parent).unwrap().join("examples/functional")
 }
 
 /// Compiles a program for MIPS64.
@@ -48,14 +48,15 @@ fn compile(name: &str, options: &[&str], to: &Path) {
     let mut command = Command::new(compiler[0]);
     command.args(&compiler[1..]).args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
     let source = source("mips", name).with_extension("c");
-    let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let output = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Runs a command with a timeout.
 fn run(command: &[&str], program: &Path) -> (String, ExitStatus) {
-    let done = Command::new("timeout").args(["-k", "5", "120"]).args(command).arg(program).output().unwrap();
-    (String::from_utf8_lossy(&done.stdout).into_owned(), done.status)
+    let output =
+        Command::new("timeout").args(["-k", "5", "120"]).args(command).arg(program).output().unwrap();
+    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status)
 }
 
 /// The exit status as a shell reports it; timeout(1) passes on its child's.
@@ -66,7 +67,7 @@ fn ending(status: ExitStatus) -> i32 {
 /// Checks the output and exit status of a program, translated and interpreted, and under QEMU if that agrees with
 /// Linux.
 fn check(name: &str, status: i32, agrees_with_qemu: bool) {
-    if is_left_out() {
+    if has_no_compiler() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -76,12 +77,12 @@ fn check(name: &str, status: i32, agrees_with_qemu: bool) {
     let runner = runner();
     let runner = runner.to_str().unwrap();
     for command in [&[runner][..], &[runner, "--interpret"]] {
-        let (printed, ended) = run(command, &program);
-        assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?}");
+        let (printed, exit_status) = run(command, &program);
+        assert_eq!((printed, ending(exit_status)), (expected.clone(), status), "{command:?}");
     }
     if agrees_with_qemu {
-        let (printed, ended) = run(&["qemu-mips64el"], &program);
-        assert_eq!((printed, ending(ended)), (expected, status), "qemu-mips64el (Debian: qemu-user)");
+        let (printed, exit_status) = run(&["qemu-mips64el"], &program);
+        assert_eq!((printed, ending(exit_status)), (expected, status), "qemu-mips64el (Debian: qemu-user)");
     }
 }
 
@@ -99,8 +100,8 @@ fn compile_arm(name: &str, options: &[&str], to: &Path) -> bool {
         let mut command = Command::new(compiler[0]);
         command.args(&compiler[1..]).args(["-w", "-fsigned-char", "-static"]).args(options);
         let source = source("arm", name).with_extension("c");
-        let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output();
-        done.is_ok_and(|done| done.status.success())
+        let output = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output();
+        output.is_ok_and(|output| output.status.success())
     });
     if !is_compiled {
         eprintln!("skipped: there is no compiler that links programs for AArch64 statically");
@@ -121,8 +122,12 @@ fn check_arm(name: &str, status: i32) {
     let runner = runner.to_str().unwrap();
     // A processor without SVE, whose signal frame would contain the vectors twice.
     for command in [&[runner][..], &[runner, "--interpret"], &["qemu-aarch64", "-cpu", "neoverse-n1"]] {
-        let (printed, ended) = run(command, &program);
-        assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?} (Debian: qemu-user)");
+        let (printed, exit_status) = run(command, &program);
+        assert_eq!(
+            (printed, ending(exit_status)),
+            (expected.clone(), status),
+            "{command:?} (Debian: qemu-user)"
+        );
     }
 }
 
@@ -230,9 +235,10 @@ fn an_illegal_instruction_is_named() {
     if !compile_arm("illegal", &["-O2"], &program) {
         return;
     }
-    let done = Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
-    let stderr = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(ending(done.status), 128 + libc::SIGILL, "{stderr}");
+    let output =
+        Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(ending(output.status), 128 + libc::SIGILL, "{stderr}");
     assert!(stderr.contains("fjcvtzs (FEAT_JSCVT)"), "{stderr}");
 }
 
@@ -243,9 +249,10 @@ fn a_misaligned_access_is_named() {
     if !compile_arm("misaligned", &["-O2"], &program) {
         return;
     }
-    let done = Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
-    let stderr = String::from_utf8_lossy(&done.stderr);
-    assert_eq!(ending(done.status), 128 + libc::SIGBUS, "{stderr}");
+    let output =
+        Command::new("timeout").args(["-k", "5", "120"]).arg(runner()).arg(&program).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(ending(output.status), 128 + libc::SIGBUS, "{stderr}");
     assert!(stderr.contains("misaligned access to 0x"), "{stderr}");
     assert!(stderr.contains(": ldxr x0, [x"), "{stderr}");
 }
@@ -266,8 +273,8 @@ fn check_x86_with(name: &str, status: i32, options: &[&str]) {
     let runner = runner();
     let runner = runner.to_str().unwrap();
     for command in [&[runner][..], &[runner, "--interpret"], &["env"]] {
-        let (printed, ended) = run(command, &program);
-        assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?}");
+        let (printed, exit_status) = run(command, &program);
+        assert_eq!((printed, ending(exit_status)), (expected.clone(), status), "{command:?}");
     }
 }
 
@@ -276,9 +283,9 @@ fn compile_x86(name: &str, options: &[&str], to: &Path) -> bool {
     let source = source("x86", name).with_extension("c");
     let mut command = Command::new("cc");
     command.args(["-std=c11", "-O2", "-w", "-ffp-contract=off"]).args(options);
-    let done = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output();
-    match done {
-        Ok(done) if done.status.success() && cfg!(target_arch = "x86_64") => true,
+    let output = command.arg(source).arg("-o").arg(to).args(["-lm", "-lpthread"]).output();
+    match output {
+        Ok(output) if output.status.success() && cfg!(target_arch = "x86_64") => true,
         _ => {
             eprintln!("skipped: the host has no compiler that links programs for x86-64 statically");
             false
@@ -342,8 +349,8 @@ fn x86_programs_that_are_linked_dynamically_run_with_the_hosts_libraries() {
         let expected = std::fs::read_to_string(source("x86", name).with_extension("txt")).unwrap();
         let runner = runner();
         for command in [&[runner.to_str().unwrap()][..], &[runner.to_str().unwrap(), "--interpret"]] {
-            let (printed, ended) = run(command, &program);
-            assert_eq!((printed, ending(ended)), (expected.clone(), 0), "{command:?} {name}");
+            let (printed, exit_status) = run(command, &program);
+            assert_eq!((printed, ending(exit_status)), (expected.clone(), 0), "{command:?} {name}");
         }
     }
 }
@@ -370,8 +377,8 @@ fn x86_programs_with_avx2_match_the_processor() {
             commands.push(vec!["env"]);
         }
         for command in commands {
-            let (printed, ended) = run(&command, &program);
-            assert_eq!((printed, ending(ended)), (expected.clone(), 0), "{command:?} {linked:?}");
+            let (printed, exit_status) = run(&command, &program);
+            assert_eq!((printed, ending(exit_status)), (expected.clone(), 0), "{command:?} {linked:?}");
         }
     }
 }
@@ -397,8 +404,8 @@ fn x86_programs_that_detect_avx2_give_the_same_results() {
                 return;
             }
             let command = [&[runner.to_str().unwrap()][..], &AVX2].concat();
-            let (printed, ended) = run(&command, &program);
-            assert_eq!((printed, ending(ended)), (expected.clone(), status), "{name} {linked:?}");
+            let (printed, exit_status) = run(&command, &program);
+            assert_eq!((printed, ending(exit_status)), (expected.clone(), status), "{name} {linked:?}");
         }
     }
 }
@@ -438,26 +445,30 @@ fn guests_print_the_same_with_any_optimizations() {
     let print = |architecture: &str, name: &str, arguments: &[&str], choice: &str| {
         let mut command = Command::new(runner());
         command.args(["--translation", choice]).arg(guests.join(architecture).join(name)).args(arguments);
-        let done = command.output().unwrap();
-        assert!(done.status.success(), "{architecture} {name} with '{choice}': {}", done.status);
-        String::from_utf8_lossy(&done.stdout).into_owned()
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{architecture} {name} with '{choice}': {}", output.status);
+        String::from_utf8_lossy(&output.stdout).into_owned()
     };
     for architecture in ["x86_64", "aarch64", "mips64el"] {
         for (name, arguments) in GUESTS {
-            let usual = print(architecture, name, arguments, "");
-            assert!(!usual.is_empty());
+            let baseline = print(architecture, name, arguments, "");
+            assert!(!baseline.is_empty());
             let has = |choice: &&&str| architecture != "mips64el" || OF_MIPS.contains(*choice);
             for choice in CHOICES.iter().filter(has) {
                 let other = print(architecture, name, arguments, choice);
                 // Ignore timings in the output.
-                assert_eq!(untimed(&other), untimed(&usual), "{architecture} {name} with '{choice}'");
+                assert_eq!(
+                    without_timings(&other),
+                    without_timings(&baseline),
+                    "{architecture} {name} with '{choice}'"
+                );
             }
         }
     }
 }
 
 /// The lines without timings.
-fn untimed(printed: &str) -> Vec<&str> {
+fn without_timings(printed: &str) -> Vec<&str> {
     printed.lines().filter(|line| !line.contains("/s") && !line.contains(" ns")).collect()
 }
 
@@ -475,8 +486,8 @@ fn x86_programs_end_the_same_with_any_optimizations() {
         let expected = std::fs::read_to_string(source("x86", name).with_extension("txt")).unwrap();
         for choice in ["none", "none,lbt", "lbt", "lbt,no-fusion", "no-table"] {
             let command = [runner.to_str().unwrap(), "--translation", choice];
-            let (printed, ended) = run(&command, &program);
-            assert_eq!((printed, ending(ended)), (expected.clone(), status), "{command:?} {name}");
+            let (printed, exit_status) = run(&command, &program);
+            assert_eq!((printed, ending(exit_status)), (expected.clone(), status), "{command:?} {name}");
         }
     }
 }
@@ -529,7 +540,7 @@ fn random_code_ends_only_the_program() {
 
 #[test]
 fn unsupported_programs_are_rejected_with_a_hint() {
-    if is_left_out() {
+    if has_no_compiler() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -537,9 +548,9 @@ fn unsupported_programs_are_rejected_with_a_hint() {
     compile("numbers", &["-static"], &program);
     let bytes = std::fs::read(&program).unwrap();
     let refusal = |program: &Path| {
-        let done = Command::new(runner()).arg(program).output().unwrap();
-        assert_eq!(done.status.code(), Some(126));
-        String::from_utf8(done.stderr).unwrap()
+        let output = Command::new(runner()).arg(program).output().unwrap();
+        assert_eq!(output.status.code(), Some(126));
+        String::from_utf8(output.stderr).unwrap()
     };
     for (at, byte, words) in [
         (5, 2, "big-endian"),

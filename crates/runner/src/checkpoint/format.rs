@@ -99,17 +99,17 @@ impl<W: Write> Writer<W> {
     /// Completes the file.
     pub fn finish(mut self) -> io::Result<W> {
         self.run(END, &[])?;
-        let mut out = self.frame.finish()?;
-        let digest = out.hash.finalize();
-        out.inner.write_all(&digest)?;
-        Ok(out.inner)
+        let mut writer = self.frame.finish()?;
+        let digest = writer.hash.finalize();
+        writer.inner.write_all(&digest)?;
+        Ok(writer.inner)
     }
 }
 
 /// Verifies the checksum of a file.
 pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
     let mut hash = Sha256::new();
-    let mut held = Vec::new();
+    let mut buffered = Vec::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
         let read = match file.read(&mut buffer) {
@@ -118,16 +118,20 @@ pub(super) fn check(file: &mut impl Read) -> Result<(), FormatError> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error.into()),
         };
-        held.extend_from_slice(&buffer[..read]);
+        buffered.extend_from_slice(&buffer[..read]);
         // Hold back the last bytes, which are the digest.
-        let sure = held.len().saturating_sub(DIGEST_BYTES);
-        hash.update(&held[..sure]);
-        held.drain(..sure);
+        let sure = buffered.len().saturating_sub(DIGEST_BYTES);
+        hash.update(&buffered[..sure]);
+        buffered.drain(..sure);
     }
-    if held.len() < DIGEST_BYTES {
-        return Err(if held.starts_with(&MAGIC) { Damaged("it is truncated") } else { FormatError::Other });
+    if buffered.len() < DIGEST_BYTES {
+        return Err(if buffered.starts_with(&MAGIC) {
+            Damaged("it is truncated")
+        } else {
+            FormatError::Other
+        });
     }
-    if hash.finalize()[..] == held[..] { Ok(()) } else { Err(Damaged("the checksum does not match")) }
+    if hash.finalize()[..] == buffered[..] { Ok(()) } else { Err(Damaged("the checksum does not match")) }
 }
 
 /// Reads a checkpoint.
@@ -272,9 +276,9 @@ mod tests {
     proptest! {
         #[test]
         fn a_checkpoint_round_trips(runs in prop::collection::vec((0..END, prop::collection::vec(any::<u8>(), 1..5000)), 0..8)) {
-            let (read, found) = read_all(&written(&runs)).unwrap();
+            let (read, actual) = read_all(&written(&runs)).unwrap();
             prop_assert_eq!(read, saved_state());
-            prop_assert_eq!(found, runs);
+            prop_assert_eq!(actual, runs);
         }
 
         #[test]

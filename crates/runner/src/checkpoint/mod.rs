@@ -85,13 +85,16 @@ const MAX_WAIT_PS: u64 = 3_600_000_000_000_000;
 
 impl SavedState {
     /// Whether all times are in the valid range.
-    fn times_are_possible(&self) -> bool {
+    fn times_are_valid(&self) -> bool {
         let roster = &self.roster;
-        let soon = self.now_ps.saturating_add(MAX_WAIT_PS);
-        let of_cores = roster.cores.iter().all(|core| core.time_ps <= soon && core.used_ps <= MAX_TIME_PS);
-        let of_threads =
-            roster.threads.iter().all(|thread| thread.ready_ps <= soon && thread.run_time_ps <= MAX_TIME_PS);
-        self.now_ps <= MAX_TIME_PS && of_cores && of_threads
+        let latest = self.now_ps.saturating_add(MAX_WAIT_PS);
+        let cores_valid =
+            roster.cores.iter().all(|core| core.time_ps <= latest && core.used_ps <= MAX_TIME_PS);
+        let threads_valid = roster
+            .threads
+            .iter()
+            .all(|thread| thread.ready_ps <= latest && thread.run_time_ps <= MAX_TIME_PS);
+        self.now_ps <= MAX_TIME_PS && cores_valid && threads_valid
     }
 }
 
@@ -141,7 +144,7 @@ impl Saver {
 }
 
 impl StopTheWorld for Saver {
-    fn is_wanted(&self) -> bool {
+    fn is_requested(&self) -> bool {
         self.is_requested.load(Ordering::Relaxed)
     }
 
@@ -159,19 +162,21 @@ impl StopTheWorld for Saver {
 fn threads(simulated: &SimulatedProcess) -> Result<Vec<ThreadImage>, ImageError> {
     let snapshots = simulated.snapshots();
     let thread = |(number, state): (_, StoppedState)| {
-        let refused = |what: String| ImageError::Thread { number: number_of(number), what };
+        let thread_error = |what: String| ImageError::Thread { number: number_of(number), what };
         let deadline = match state {
             StoppedState::Between => None,
             StoppedState::Waits(deadline) => deadline,
             StoppedState::Begun(what) => {
-                return Err(refused(format!("is blocked on {what} and cannot be restarted")));
+                return Err(thread_error(format!("is blocked on {what} and cannot be restarted")));
             }
-            StoppedState::Outside => return Err(refused("waits for something outside the model".into())),
+            StoppedState::Outside => {
+                return Err(thread_error("waits for something outside the model".into()));
+            }
         };
-        let snapshot = snapshots.get(&number).ok_or_else(|| refused("has not started yet".into()))?;
+        let snapshot = snapshots.get(&number).ok_or_else(|| thread_error("has not started yet".into()))?;
         match snapshot.arrivals.undelivered() {
             0 => {}
-            signals => return Err(refused(format!("has signals pending ({signals:#x})"))),
+            signals => return Err(thread_error(format!("has signals pending ({signals:#x})"))),
         }
         Ok(ThreadImage::new(number, &snapshot.state, snapshot.kernel, deadline))
     };
@@ -220,19 +225,19 @@ impl Checkpoint {
     /// The file cannot be read, is not a checkpoint, has another version, or is damaged.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let failed = file_error("read", path);
-        let wrong = |source| CheckpointError::Format { path: path.to_owned(), source };
+        let format_error = |source| CheckpointError::Format { path: path.to_owned(), source };
         let file = File::open(path).map_err(&failed)?;
-        format::check(&mut BufReader::new(&file)).map_err(wrong)?;
+        format::check(&mut BufReader::new(&file)).map_err(format_error)?;
         let reader = Self::reader(path, &failed)?;
         let (process, roster) = (&reader.state.process, &reader.state.roster);
         if process.threads_made as usize != roster.threads.len() {
-            return Err(wrong(FormatError::Damaged("the threads do not match the schedule")));
+            return Err(format_error(FormatError::Damaged("the threads do not match the schedule")));
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
-            return Err(wrong(FormatError::Damaged("a thread number is out of range")));
+            return Err(format_error(FormatError::Damaged("a thread number is out of range")));
         }
-        if !reader.state.times_are_possible() {
-            return Err(wrong(FormatError::Damaged("a time is out of range")));
+        if !reader.state.times_are_valid() {
+            return Err(format_error(FormatError::Damaged("a time is out of range")));
         }
         Ok(Self { path: path.to_owned(), state: reader.state })
     }
@@ -242,8 +247,8 @@ impl Checkpoint {
         failed: &impl Fn(io::Error) -> CheckpointError,
     ) -> Result<format::Reader<BufReader<File>>, CheckpointError> {
         let file = File::open(path).and_then(move_to_reserved).map_err(failed)?;
-        let wrong = |source| CheckpointError::Format { path: path.to_owned(), source };
-        format::Reader::new(BufReader::new(file)).map_err(wrong)
+        let format_error = |source| CheckpointError::Format { path: path.to_owned(), source };
+        format::Reader::new(BufReader::new(file)).map_err(format_error)
     }
 
     /// The simulated time of the checkpoint.

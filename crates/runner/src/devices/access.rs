@@ -123,8 +123,8 @@ impl Devices {
 
     /// The latency from core `core` to part `number`, and the arrival time of an access that starts at `at`.
     fn arrival(&self, number: usize, core: usize, at: Time) -> (Duration, Time) {
-        let way = self.parts.get(number).and_then(|part| part.way.get(core)).copied().unwrap_or_default();
-        (way, at.checked_add(way).unwrap_or(at))
+        let delay = self.parts.get(number).and_then(|part| part.way.get(core)).copied().unwrap_or_default();
+        (delay, at.checked_add(delay).unwrap_or(at))
     }
 
     fn read(&mut self, memory: &mut MemorySystem, access: &RegisterAccess) -> (u64, Duration) {
@@ -155,11 +155,11 @@ impl Devices {
         let takes = self
             .act(number, memory, |model, bus| model.device_mut().write(offset, width, value, arrival, bus));
         let part = &mut self.parts[number];
-        part.withdraw(&self.files);
+        part.clear_released(&self.files);
         part.lines
             .iter_mut()
             .zip(&part.files)
-            .for_each(|(line, file)| line.renew(arrival, &self.files[*file]));
+            .for_each(|(line, file)| line.reassert(arrival, &self.files[*file]));
         self.settle(number);
         self.publish();
         Duration::from_ps(latency.ps() + takes.ps())

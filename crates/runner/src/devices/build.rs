@@ -161,18 +161,18 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The one-way latency from each core to `place`.
-    fn ways_to(&mut self, place: Endpoint) -> Vec<Duration> {
+    /// The one-way latency from each core to `endpoint`.
+    fn latencies_to(&mut self, endpoint: Endpoint) -> Vec<Duration> {
         let cores = self.instance.cores.len();
-        let way = |core| match place == Endpoint::Core(core) {
+        let delay = |core| match endpoint == Endpoint::Core(core) {
             true => Duration::ZERO,
-            false => Duration::from_ps(self.memory.idle_ps(Endpoint::Core(core), place, 0)),
+            false => Duration::from_ps(self.memory.idle_ps(Endpoint::Core(core), endpoint, 0)),
         };
-        (0..cores).map(way).collect()
+        (0..cores).map(delay).collect()
     }
 
     /// For each NUMA node on another chip than `chip`, its shared cache.
-    fn far_from(&self, chip: usize) -> Arc<[Option<Endpoint>]> {
+    fn caches_on_other_chips(&self, chip: usize) -> Arc<[Option<Endpoint>]> {
         let far = |node: &longma_topology::NodeInstance| {
             let core = *node.cores.first().filter(|_| node.chip != chip)?;
             let shared = |cache: &&usize| self.instance.caches[**cache].cores.len() > 1;
@@ -189,7 +189,7 @@ impl<'a> Builder<'a> {
             node: instance.node,
             ways: Some(u32::MAX),
             core: number,
-            far: self.far_from(instance.chip),
+            far: self.caches_on_other_chips(instance.chip),
         };
         if let Some(store) = &core.store {
             let window = self.stores.len() as u16;
@@ -198,13 +198,14 @@ impl<'a> Builder<'a> {
             let latency = Duration::from_ps(store.latency.ps(core.clock));
             self.stores.push(Store { core: number, latency, bytes });
         }
-        let way = self.ways_to(location.place);
+        let delays = self.latencies_to(location.place);
         if let Some(part) = &core.idma {
             let model = Model::other(Idma::new(IdmaSpec::from_part(part, core.clock)?)?);
             let line = Line::new(duration(part.interrupt, core.clock));
-            let (name, location, way) = (format!("idma{number}"), location.clone(), way.clone());
+            let (name, location, delays) = (format!("idma{number}"), location.clone(), delays.clone());
             let lines = vec![line];
-            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
+            let part =
+                Part { name, model, location, attachment: None, lines, files: Vec::new(), way: delays };
             self.add(idma::MAP.bytes, part)?;
         }
         if let Some(part) = &core.cam {
@@ -212,7 +213,8 @@ impl<'a> Builder<'a> {
             let name = format!("cam{number}");
             let line = Line::default();
             let lines = vec![line];
-            let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
+            let part =
+                Part { name, model, location, attachment: None, lines, files: Vec::new(), way: delays };
             self.add(cam::MAP.bytes, part)?;
         }
         Ok(())
@@ -224,7 +226,7 @@ impl<'a> Builder<'a> {
         for (cache_number, instance) in self.instance.caches.iter().enumerate() {
             let Some(lock) = &self.machine.caches[&instance.cache].lock else { continue };
             let Some(&core) = instance.cores.first() else { continue };
-            let place = Endpoint::Cache(cache_number);
+            let endpoint = Endpoint::Cache(cache_number);
             let spec = CacheLockSpec {
                 windows: lock.windows,
                 min_unlocked_ways: lock.min_unlocked_ways,
@@ -233,8 +235,8 @@ impl<'a> Builder<'a> {
                 register_write: Duration::ZERO,
             };
             let node = self.instance.cores[core].node;
-            let location = DeviceLocation { place, node, ways: None, core, far: Arc::default() };
-            let (name, way) = (format!("lock{number}"), self.ways_to(place));
+            let location = DeviceLocation { place: endpoint, node, ways: None, core, far: Arc::default() };
+            let (name, way) = (format!("lock{number}"), self.latencies_to(endpoint));
             let (model, line) = (Model::other(CacheLock::new(spec)), Line::default());
             let lines = vec![line];
             let part = Part { name, model, location, attachment: None, lines, files: Vec::new(), way };
@@ -297,12 +299,12 @@ impl<'a> Builder<'a> {
         if ethernet.rate.is_none() && wire.is_none() {
             return Ok(());
         }
-        let (buses, place) = match self.attached(placed) {
+        let (buses, endpoint) = match self.attached(placed) {
             Ok(attached) => attached,
             Err(_) if wire.is_none() => return Ok(()),
             Err(error) => return Err(error),
         };
-        let chip = match place {
+        let chip = match endpoint {
             Endpoint::Port { chip, .. } => chip,
             _ => 0,
         };
@@ -323,11 +325,12 @@ impl<'a> Builder<'a> {
             .find_map(|cache| self.machine.caches[&self.instance.caches[*cache].cache].dca.as_ref());
         let dca = dca.filter(|dca| ethernet.dca && dca.enabled && !dca.locked_lines_only);
         let ways = dca.map(|dca| dca.ways);
-        let location = DeviceLocation { place, node: instance.node, ways, core, far: Arc::default() };
+        let location =
+            DeviceLocation { place: endpoint, node: instance.node, ways, core, far: Arc::default() };
         let latency = duration(self.host.os.as_ref().and_then(|os| os.interrupt), clock);
         let propagation = self.propagation(&placed.name);
         let model = Model::Mac(Box::new(Mac::new(spec, propagation)));
-        let (name, way) = (placed.name.clone(), self.ways_to(place));
+        let (name, way) = (placed.name.clone(), self.latencies_to(endpoint));
         let number = self.parts.len();
         let attachment = (!buses.is_empty()).then(|| (attachment, Default::default()));
         let lines = (0..spec.queues).map(|_| Line::new(latency)).collect();

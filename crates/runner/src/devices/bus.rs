@@ -45,11 +45,12 @@ pub(super) struct StoreRange {
 /// The load-to-use latency of a store from each core, in cycles of that core. From another core, it includes a round
 /// trip over the interconnect.
 pub(super) fn store_latencies(store: &StoreRange, memory: &mut MemorySystem) -> Vec<u64> {
-    let own = Endpoint::Core(store.core);
+    let core_endpoint = Endpoint::Core(store.core);
     (0..memory.cores())
         .map(|core| {
-            let way = if core == store.core { 0 } else { memory.idle_ps(Endpoint::Core(core), own, 0) };
-            memory.cycles_of(core, Duration::from_ps(2 * way + store.latency.ps()))
+            let delay =
+                if core == store.core { 0 } else { memory.idle_ps(Endpoint::Core(core), core_endpoint, 0) };
+            memory.cycles_of(core, Duration::from_ps(2 * delay + store.latency.ps()))
         })
         .collect()
 }
@@ -84,27 +85,27 @@ impl MachineBus<'_> {
         access: impl Fn(&mut MemorySystem, Endpoint, u64, u64, Time) -> Time,
     ) -> Time {
         let page_bytes = self.memory.spaces().page_bytes();
-        let (mut next, end, mut done) = (address, address + bytes, at);
+        let (mut next, end, mut completed) = (address, address + bytes, at);
         while next < end {
             let until = (next / page_bytes + 1).saturating_mul(page_bytes).min(end);
             let page = self.memory.translate_for_device(SPACE, next / page_bytes, self.location.node);
             let physical = page.0 * page_bytes + next % page_bytes;
-            done = done.max(access(self.memory, self.location.place, physical, until - next, at));
+            completed = completed.max(access(self.memory, self.location.place, physical, until - next, at));
             next = until;
         }
-        done
+        completed
     }
 
     /// The completion time of a transfer of `bytes` bytes to or from a store that starts at `at`.
     fn cross(&mut self, store: &StoreRange, bytes: usize, at: Time, to_store: bool) -> Time {
-        let (own, place) = (Endpoint::Core(store.core), self.location.place);
+        let (core_endpoint, place) = (Endpoint::Core(store.core), self.location.place);
         let at = at.checked_add(store.latency).unwrap_or(at);
-        match (own == place, to_store) {
+        match (core_endpoint == place, to_store) {
             (true, _) => at,
-            (false, true) => self.memory.cross(place, own, bytes as u32, at),
+            (false, true) => self.memory.cross(place, core_endpoint, bytes as u32, at),
             (false, false) => {
-                let asked = self.memory.cross(place, own, 0, at);
-                self.memory.cross(own, place, bytes as u32, asked)
+                let request_arrival = self.memory.cross(place, core_endpoint, 0, at);
+                self.memory.cross(core_endpoint, place, bytes as u32, request_arrival)
             }
         }
     }
@@ -194,8 +195,8 @@ impl Bus for MachineBus<'_> {
                         // The data cross the link and are written on the other chip; then the response returns.
                         Some(far) => {
                             let arrival = memory.cross(place, far, bytes as u32, at);
-                            let done = memory.device_write(far, physical, bytes, allocate, arrival);
-                            memory.cross(far, place, 0, done)
+                            let completed = memory.device_write(far, physical, bytes, allocate, arrival);
+                            memory.cross(far, place, 0, completed)
                         }
                     }
                 })

@@ -13,8 +13,8 @@ pub(super) struct Line {
     /// The time at which the file becomes ready.
     due: Option<Time>,
     /// Assertions that are not visible in the file yet.
-    untold: u64,
-    /// Whether the line was released since the last call of [`Self::withdraw`].
+    unreported: u64,
+    /// Whether the line was released since the last call of [`Self::clear_if_released`].
     released: bool,
     /// The number of assertions.
     pub assertions: u64,
@@ -37,10 +37,10 @@ impl Line {
     pub fn set(&mut self, asserted: bool, at: Time) {
         if asserted && !self.asserted {
             self.assertions += 1;
-            self.untold += 1;
+            self.unreported += 1;
             self.due = at.checked_add(self.latency);
         } else if !asserted && self.asserted {
-            (self.due, self.untold, self.released) = (None, 0, true);
+            (self.due, self.unreported, self.released) = (None, 0, true);
         }
         self.asserted = asserted;
     }
@@ -63,20 +63,20 @@ impl Line {
         }
         self.due = None;
         self.deliveries += 1;
-        file.add_events(self.untold.max(1));
-        self.untold = 0;
+        file.add_events(self.unreported.max(1));
+        self.unreported = 0;
         true
     }
 
     /// Makes the file not ready if the line was released.
-    pub fn withdraw(&mut self, file: &DeviceFile) {
+    pub fn clear_if_released(&mut self, file: &DeviceFile) {
         if std::mem::take(&mut self.released) {
             file.clear_events();
         }
     }
 
     /// Handles a register write at `at`: a line that is still asserted interrupts again.
-    pub fn renew(&mut self, at: Time, file: &DeviceFile) {
+    pub fn reassert(&mut self, at: Time, file: &DeviceFile) {
         if self.asserted && self.due.is_none() && !file.is_ready() {
             self.due = at.checked_add(self.latency);
         }
@@ -111,7 +111,7 @@ mod tests {
         line.set(true, at(0));
         line.deliver(at(100), &file);
         line.set(false, at(150));
-        line.withdraw(&file);
+        line.clear_if_released(&file);
         assert!(!file.is_ready());
         line.set(true, at(200));
         line.set(false, at(250));
@@ -124,10 +124,10 @@ mod tests {
         line.set(true, at(0));
         line.deliver(at(100), &file);
         file.clear_events();
-        line.renew(at(300), &file);
+        line.reassert(at(300), &file);
         assert_eq!(line.due(), Some(at(400)), "the line is still asserted");
         line.deliver(at(400), &file);
-        line.renew(at(500), &file);
+        line.reassert(at(500), &file);
         assert_eq!(line.due(), None, "the file is readable already");
     }
 }

@@ -146,7 +146,7 @@ impl Devices {
         }
         self.guest = Some(guest.clone());
         self.seen_windows = changes;
-        let found = guest.windows().into_iter().filter_map(|(range, window, offset)| match window {
+        let device_windows = guest.windows().into_iter().filter_map(|(range, window, offset)| match window {
             Window::Memory(number) => {
                 let store = self.stores.get(usize::from(number))?;
                 let end = range.end.min(range.start + store.bytes.saturating_sub(offset));
@@ -154,7 +154,7 @@ impl Devices {
             }
             Window::Registers(_) => None,
         });
-        self.ranges = found.collect();
+        self.ranges = device_windows.collect();
         let windows = self.ranges.iter().map(|store| StoreWindow {
             range: store.range.clone(),
             latency_cycles: bus::store_latencies(store, memory),
@@ -165,11 +165,11 @@ impl Devices {
 
     /// The time and index of the next event.
     fn first(&self) -> (u64, usize) {
-        self.first_but(usize::MAX)
+        self.first_except(usize::MAX)
     }
 
     /// The time and index of the next event, ignoring index `but`.
-    fn first_but(&self, but: usize) -> (u64, usize) {
+    fn first_except(&self, but: usize) -> (u64, usize) {
         let mut first = (NEVER, 0);
         for (number, at) in self.next.iter().enumerate() {
             if *at < first.0 && number != but {
@@ -227,10 +227,10 @@ impl Devices {
         if !part.model.device().acts_alone() {
             return at;
         }
-        let others = self.first_but(number).0.saturating_sub(1);
+        let other_devices = self.first_except(number).0.saturating_sub(1);
         let interrupt =
             part.lines.iter().map(|line| line.earliest(at).ps()).min().unwrap_or(NEVER).saturating_sub(1);
-        Time::from_ps(limit.ps().min(others).min(interrupt)).max(at)
+        Time::from_ps(limit.ps().min(other_devices).min(interrupt)).max(at)
     }
 
     /// Advances part `number` from `at` to `horizon`. Returns true if one of its files became ready.
@@ -297,7 +297,7 @@ impl Devices {
     fn settle(&mut self, number: usize) {
         let parts = self.parts.len();
         let part = &mut self.parts[number];
-        part.withdraw(&self.files);
+        part.clear_released(&self.files);
         if let Some(mac) = part.model.mac() {
             if let Some(notes) = &mut self.notes {
                 notes.counted(number, mac.counters());

@@ -68,7 +68,7 @@ struct OfPart {
     /// Received frames that are neither in memory nor dropped yet.
     arrived: VecDeque<u64>,
     /// Frames in memory that no interrupt has reported yet.
-    untold: Vec<u64>,
+    unreported: Vec<u64>,
     good: u64,
     dropped: u64,
     asserted: Option<Time>,
@@ -117,8 +117,8 @@ impl Notes {
     /// Records a DMA access.
     pub fn dma(&mut self, part: usize, bytes: usize, writes: bool, begin: Time, end: Time) {
         let dma = &mut self.parts[part].dma;
-        let near = |dma: &Dma| begin.ps() <= dma.end.ps().saturating_add(TOGETHER.ps());
-        if !dma.as_ref().is_some_and(near) {
+        let is_adjacent = |dma: &Dma| begin.ps() <= dma.end.ps().saturating_add(TOGETHER.ps());
+        if !dma.as_ref().is_some_and(is_adjacent) {
             self.show_dma(part);
         }
         let dma = self.parts[part].dma.get_or_insert_with(|| Dma {
@@ -160,7 +160,7 @@ impl Notes {
         }
         for _ in of.good..counters.rx_good {
             if let Some(arrow) = of.arrived.pop_front() {
-                of.untold.push(arrow);
+                of.unreported.push(arrow);
                 of.dma.iter_mut().for_each(|dma| dma.frames.push(arrow));
             }
         }
@@ -176,7 +176,7 @@ impl Notes {
     pub fn delivered(&mut self, part: usize, at: Time) {
         let of = &mut self.parts[part];
         let begin = of.asserted.take().unwrap_or(at);
-        let frames = std::mem::take(&mut of.untold);
+        let frames = std::mem::take(&mut of.unreported);
         let first = frames.first().copied();
         let note = self.push(part, Row::Interrupt, "interrupt".into(), (begin, at));
         note.from = frames;
@@ -194,8 +194,8 @@ impl Notes {
     /// Takes all slices that are complete at `until`.
     pub fn take(&mut self, until: Time) -> Vec<Note> {
         for part in 0..self.parts.len() {
-            let over = |dma: &Dma| dma.end.ps().saturating_add(TOGETHER.ps()) < until.ps();
-            if self.parts[part].dma.as_ref().is_some_and(over) {
+            let is_finished = |dma: &Dma| dma.end.ps().saturating_add(TOGETHER.ps()) < until.ps();
+            if self.parts[part].dma.as_ref().is_some_and(is_finished) {
                 self.show_dma(part);
             }
         }

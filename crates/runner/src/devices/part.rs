@@ -74,7 +74,7 @@ impl Part {
     }
 
     /// Makes the files of released lines not ready.
-    pub fn withdraw(&mut self, files: &[DeviceFile]) {
-        self.lines.iter_mut().zip(&self.files).for_each(|(line, file)| line.withdraw(&files[*file]));
+    pub fn clear_released(&mut self, files: &[DeviceFile]) {
+        self.lines.iter_mut().zip(&self.files).for_each(|(line, file)| line.clear_if_released(&files[*file]));
     }
 }

@@ -26,12 +26,12 @@ const ALL_PORTS: &str = "ports";
 /// A statistic of a kind of device: name, accessor, unit and description.
 type KnownCounter<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
 
-const OF_LINE: [KnownCounter<Line>; 2] = [
+const LINE_STATISTICS: [KnownCounter<Line>; 2] = [
     ("interrupts", |line| line.assertions, "interrupts", "assertions of the interrupt lines"),
     ("deliveries", |line| line.deliveries, "interrupts", "that made a device file readable"),
 ];
 
-const OF_SENDER: [KnownCounter<SenderCounters>; 9] = [
+const SENDER_STATISTICS: [KnownCounter<SenderCounters>; 9] = [
     ("segments", |tcp| tcp.sent, "segments", "sent by the remote end"),
     ("retransmitted", |tcp| tcp.retransmitted, "segments", "retransmitted by the remote end"),
     (
@@ -63,7 +63,7 @@ impl Part {
     fn counts(&self, into: &mut Vec<Count>) {
         let device = self.model.device();
         if device.interrupts() {
-            into.extend(OF_LINE.map(|(what, value, unit, about)| Count {
+            into.extend(LINE_STATISTICS.map(|(what, value, unit, about)| Count {
                 name: format!("{}.{what}", self.name),
                 value: self.lines.iter().map(value).sum(),
                 unit,
@@ -98,19 +98,19 @@ impl Devices {
                     about: "during which flow control paused the remote end",
                 });
             }
-            counts.extend(OF_SENDER.map(|(what, value, unit, about)| Count {
+            counts.extend(SENDER_STATISTICS.map(|(what, value, unit, about)| Count {
                 name: format!("{name}.{what}"),
                 value: senders.iter().map(|sender| value(sender.counters())).sum(),
                 unit,
                 about,
             }));
         }
-        counts.extend(self.of_all_ports());
+        counts.extend(self.port_sums());
         counts
     }
 
     /// The sums over all MACs, which are independent of the names and number of ports.
-    fn of_all_ports(&self) -> Vec<Count> {
+    fn port_sums(&self) -> Vec<Count> {
         let of_port = |part: &Part| match &part.model {
             Model::Mac(mac) => counts_of_device(ALL_PORTS, &**mac).collect(),
             Model::Other(_) => Vec::new(),

@@ -79,15 +79,18 @@ const HEADERS: u64 = 40;
 
 /// The destination of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Destination {
     Mac,
     End,
     /// The port at the other end of the MAC's link, of the sender or a switch.
     Port,
 }
 
+/// The remote end of a wire.
 enum End {
+    /// Returns each frame to the MAC.
     Loop,
+    /// TCP senders that share the wire.
     Tcp(Vec<TcpSender>),
 }
 
@@ -108,7 +111,7 @@ pub(super) struct Wire {
     /// Faults towards the MAC and from it.
     faults: [Option<FaultInjector>; 2],
     /// Frames in transit by arrival time, then in the order in which they were sent.
-    frames: BTreeMap<(Time, u64), (Way, Frame)>,
+    frames: BTreeMap<(Time, u64), (Destination, Frame)>,
     sent: u64,
 }
 
@@ -130,16 +133,16 @@ impl Wire {
                     total_bytes: Some(options.total_bytes),
                     no_delay: options.no_delay,
                     initial_window: Some(INITIAL_SEGMENTS * u64::from(mss)),
-                    shortest_timeout: MIN_TIMEOUT,
+                    min_timeout: MIN_TIMEOUT,
                     begin: options.begin,
                 };
                 let faulty = options.faults != FaultRates::default();
-                let disturber = |salt: u64| {
+                let fault_injector = |salt: u64| {
                     faulty.then(|| FaultInjector::new(options.faults, options.seed.wrapping_add(salt << 32)))
                 };
                 let flows = 0..options.flows.max(1);
                 let senders = flows.map(|flow| TcpSender::new(spec(flow), rate, propagation)).collect();
-                (End::Tcp(senders), [disturber(0), disturber(1)])
+                (End::Tcp(senders), [fault_injector(0), fault_injector(1)])
             }
         };
         let link = Link::new(rate, propagation);
@@ -196,19 +199,19 @@ impl Wire {
         while let Some(begin) = self.next_begin().filter(|begin| *begin <= at)
             && let Some((_, frame)) = self.waiting.pop_front()
         {
-            let passage = self.link.send(&frame, begin);
-            self.put(Way::Mac, frame, passage.arrival);
+            let transmission = self.link.send(&frame, begin);
+            self.put(Destination::Mac, frame, transmission.arrival);
         }
     }
 
-    fn put(&mut self, way: Way, frame: Frame, arrival: Time) {
-        let frames = match self.faults.get_mut(way as usize).and_then(Option::as_mut) {
+    fn put(&mut self, destination: Destination, frame: Frame, arrival: Time) {
+        let frames = match self.faults.get_mut(destination as usize).and_then(Option::as_mut) {
             None => vec![(arrival, frame)],
             Some(faults) => faults.pass(frame, arrival),
         };
         for (at, frame) in frames {
             self.sent += 1;
-            self.frames.insert((at, self.sent), (way, frame));
+            self.frames.insert((at, self.sent), (destination, frame));
         }
     }
 
@@ -218,37 +221,37 @@ impl Wire {
             if let Some(notes) = &mut notes {
                 notes.frame(self.part, Row::WireOut, frame.len(), arrival, self.rate);
             }
-            let way = if matches!(self.end, End::Loop) { Way::Mac } else { Way::End };
-            self.put(way, frame, arrival);
+            let destination = if matches!(self.end, End::Loop) { Destination::Mac } else { Destination::End };
+            self.put(destination, frame, arrival);
         }
     }
 
     /// Processes all events up to `at`.
     pub fn act(&mut self, at: Time, mac: &mut Mac, mut notes: Option<&mut Notes>) {
         while let Some(first) = self.frames.first_entry().filter(|first| first.key().0 <= at) {
-            let ((arrival, _), (way, frame)) = first.remove_entry();
+            let ((arrival, _), (destination, frame)) = first.remove_entry();
             if let Some(notes) = &mut notes
-                && way == Way::Mac
+                && destination == Destination::Mac
             {
                 notes.frame(self.part, Row::WireIn, frame.len(), arrival, self.rate);
             }
-            match (way, &mut self.end) {
-                (Way::Mac, _) => mac.deliver(frame, arrival),
-                (Way::End, End::Tcp(senders)) => {
+            match (destination, &mut self.end) {
+                (Destination::Mac, _) => mac.deliver(frame, arrival),
+                (Destination::End, End::Tcp(senders)) => {
                     if let Some(paused) = &mut self.paused
                         && let Some(quanta) = pause_quanta(&frame)
                     {
-                        paused.ask(quanta, self.rate, arrival);
+                        paused.apply(quanta, self.rate, arrival);
                         continue;
                     }
                     let flow = flow_of(&frame).min(senders.len() - 1);
                     senders[flow].deliver(frame, arrival);
                 }
-                (Way::End, End::Loop) => {}
-                (Way::Port, _) if self.paused.is_some() => self.waiting.push_back((arrival, frame)),
-                (Way::Port, _) => {
-                    let passage = self.link.send(&frame, arrival);
-                    self.put(Way::Mac, frame, passage.arrival);
+                (Destination::End, End::Loop) => {}
+                (Destination::Port, _) if self.paused.is_some() => self.waiting.push_back((arrival, frame)),
+                (Destination::Port, _) => {
+                    let transmission = self.link.send(&frame, arrival);
+                    self.put(Destination::Mac, frame, transmission.arrival);
                 }
             }
         }
@@ -265,9 +268,9 @@ impl Wire {
                     // Transmission starts when the port permits it, instead of when the sender was ready.
                     Some(_) if !several => {
                         let begin = Time::from_ps(arrival.ps().saturating_sub(self.link.takes(&frame).ps()));
-                        self.put(Way::Port, frame, begin);
+                        self.put(Destination::Port, frame, begin);
                     }
-                    _ => self.put(if several { Way::Port } else { Way::Mac }, frame, arrival),
+                    _ => self.put(if several { Destination::Port } else { Destination::Mac }, frame, arrival),
                 }
             }
         }

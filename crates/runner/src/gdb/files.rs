@@ -95,21 +95,21 @@ impl HostIoPread for Target {
 
 impl HostIoFstat for Target {
     fn fstat(&mut self, number: u32) -> HostIoResult<HostIoStat, Self> {
-        let found = self.file(number)?.metadata()?;
+        let metadata = self.file(number)?.metadata()?;
         Ok(HostIoStat {
-            st_dev: found.dev() as u32,
-            st_ino: found.ino() as u32,
-            st_mode: HostIoOpenMode::from_bits_truncate(found.mode()),
-            st_nlink: found.nlink() as u32,
-            st_uid: found.uid(),
-            st_gid: found.gid(),
-            st_rdev: found.rdev() as u32,
-            st_size: found.size(),
-            st_blksize: found.blksize(),
-            st_blocks: found.blocks(),
-            st_atime: found.atime() as u32,
-            st_mtime: found.mtime() as u32,
-            st_ctime: found.ctime() as u32,
+            st_dev: metadata.dev() as u32,
+            st_ino: metadata.ino() as u32,
+            st_mode: HostIoOpenMode::from_bits_truncate(metadata.mode()),
+            st_nlink: metadata.nlink() as u32,
+            st_uid: metadata.uid(),
+            st_gid: metadata.gid(),
+            st_rdev: metadata.rdev() as u32,
+            st_size: metadata.size(),
+            st_blksize: metadata.blksize(),
+            st_blocks: metadata.blocks(),
+            st_atime: metadata.atime() as u32,
+            st_mtime: metadata.mtime() as u32,
+            st_ctime: metadata.ctime() as u32,
         })
     }
 }

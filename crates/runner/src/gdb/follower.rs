@@ -48,14 +48,14 @@ impl Follower {
             return None;
         }
         let mut control = session.lock();
-        let place = ThreadRecord {
+        let record = ThreadRecord {
             state: state.clone(),
             activity: Activity::Running,
             order: Order::Continue,
             signal: None,
             reported_at: None,
         };
-        control.threads.insert(tid, place);
+        control.threads.insert(tid, record);
         let plan = control.plan.clone();
         drop(control);
         Some(Self {
@@ -133,8 +133,8 @@ impl Follower {
         if first {
             control.event = Some(event);
             session.stop(&mut control, &self.cores);
-            if let Some(place) = control.threads.get_mut(&self.tid) {
-                place.reported_at = Some(state.pc);
+            if let Some(record) = control.threads.get_mut(&self.tid) {
+                record.reported_at = Some(state.pc);
             }
         }
         let passed = self.park(control, state);
@@ -152,23 +152,24 @@ impl Follower {
     /// the signal to deliver.
     fn park(&mut self, mut control: MutexGuard<'_, Control>, state: &mut State) -> Option<i32> {
         let session = self.session.clone();
-        let place = control.threads.get_mut(&self.tid)?;
-        place.state = state.clone();
-        place.activity = Activity::Stopped;
+        let record = control.threads.get_mut(&self.tid)?;
+        record.state = state.clone();
+        record.activity = Activity::Stopped;
         session.notify();
         let stays = |control: &Control| {
-            !control.running || control.threads.get(&self.tid).is_some_and(|place| place.order == Order::Stay)
+            !control.running
+                || control.threads.get(&self.tid).is_some_and(|record| record.order == Order::Stay)
         };
         while session.is_attached() && stays(&control) {
             control = session.wait(control);
         }
         self.plan = control.plan.clone();
-        let place = control.threads.get_mut(&self.tid)?;
-        *state = place.state.clone();
-        place.activity = Activity::Running;
-        self.order = place.order.clone();
-        let reported = place.reported_at.take() == Some(state.pc);
-        let signal = place.signal.take();
+        let record = control.threads.get_mut(&self.tid)?;
+        *state = record.state.clone();
+        record.activity = Activity::Running;
+        self.order = record.order.clone();
+        let reported = record.reported_at.take() == Some(state.pc);
+        let signal = record.signal.take();
         self.skip = (self.steps() || reported).then_some(state.pc);
         signal
     }
@@ -234,9 +235,9 @@ impl ThreadDebugger for Follower {
             return;
         }
         let mut control = self.session.lock();
-        if let Some(place) = control.threads.get_mut(&self.tid) {
-            place.state = state;
-            place.activity = Activity::InCall;
+        if let Some(record) = control.threads.get_mut(&self.tid) {
+            record.state = state;
+            record.activity = Activity::InCall;
         }
         drop(control);
         self.session.notify();
@@ -247,7 +248,7 @@ impl ThreadDebugger for Follower {
         if self.session.is_attached() {
             let session = self.session.clone();
             let control = session.lock();
-            let is_new = control.threads.get(&self.tid).is_some_and(|place| place.order != self.order);
+            let is_new = control.threads.get(&self.tid).is_some_and(|record| record.order != self.order);
             self.park(control, state);
             self.stepped |= is_new && self.steps();
         }
@@ -272,11 +273,11 @@ impl ThreadDebugger for Follower {
 
     // If several signals are pending, only the first is reported.
     fn deliver(&mut self, thread: &mut Thread, state: &mut State) -> Outcome {
-        let own = self.sent.take();
+        let sent = self.sent.take();
         if self.session.is_attached()
             && let Some(signal) = thread.next_signal()
             && is_reported(signal)
-            && own != Some(signal)
+            && sent != Some(signal)
         {
             let passed = self.report_signal(state, signal);
             if passed != Some(signal) {

@@ -73,13 +73,13 @@ pub(crate) fn serve(
             .map(|(stream, _)| OwnedFd::from(stream))
             .and_then(descriptors::move_to_reserved);
         drop(debugger);
-        let let_go = || {
+        let released = || {
             if let Some(translated) = &translated {
                 translated.set_debug_mode(&cores, false);
             }
             session.detach(&cores);
         };
-        let Ok(stream) = stream else { return let_go() };
+        let Ok(stream) = stream else { return released() };
         let mut target = target::Target::new(session.clone(), cores.clone(), translated.clone());
         let stub = GdbStub::new(TcpStream::from(stream));
         match stub.run_blocking::<target::Events>(&mut target) {
@@ -88,7 +88,7 @@ pub(crate) fn serve(
             }
             Ok(DisconnectReason::Kill) => longma_guest::host::terminate_by_signal(libc::SIGKILL),
             // A lost connection counts as a detach.
-            Ok(DisconnectReason::Disconnect) | Err(_) => let_go(),
+            Ok(DisconnectReason::Disconnect) | Err(_) => released(),
         }
     })?;
     Ok(())

@@ -40,7 +40,7 @@ const NUMBERS: [(i32, u8); 32] = [
 ];
 
 /// Signals that GDB passes silently by default. Reporting each one would slow down programs that use them heavily.
-const LET_PASS: [i32; 9] = [
+const UNREPORTED: [i32; 9] = [
     libc::SIGALRM,
     libc::SIGURG,
     libc::SIGIO,
@@ -54,7 +54,7 @@ const LET_PASS: [i32; 9] = [
 
 /// Whether a signal is reported to the debugger.
 pub(super) fn is_reported(signal: i32) -> bool {
-    !LET_PASS.contains(&signal)
+    !UNREPORTED.contains(&signal)
 }
 
 /// GDB's number of a Linux signal.

@@ -132,16 +132,16 @@ impl Target {
         }
         match control.threads.get_mut(&(tid.get() as i32)) {
             None => refused(libc::ESRCH),
-            Some(place) if place.activity == Activity::Running => refused(libc::EBUSY),
-            Some(place) => act(place),
+            Some(record) if record.activity == Activity::Running => refused(libc::EBUSY),
+            Some(record) => act(record),
         }
     }
 
     /// Changes the registers of a thread. Fails during a system call.
     fn change_thread(&self, tid: Tid, act: impl FnOnce(&mut State) -> bool) -> TargetResult<(), Self> {
-        self.with_thread(tid, |place| match place.activity {
+        self.with_thread(tid, |record| match record.activity {
             Activity::InCall => refused(libc::EBUSY),
-            _ if act(&mut place.state) => Ok(()),
+            _ if act(&mut record.state) => Ok(()),
             _ => refused(libc::EINVAL),
         })
     }
@@ -223,9 +223,9 @@ impl gdbstub::target::Target for Target {
 
 impl MultiThreadBase for Target {
     fn read_registers(&mut self, registers: &mut Registers, tid: Tid) -> TargetResult<(), Self> {
-        self.with_thread(tid, |place| {
-            registers.pc = place.state.pc;
-            let values = (0..).map_while(|number| self.register(&place.state, number));
+        self.with_thread(tid, |record| {
+            registers.pc = record.state.pc;
+            let values = (0..).map_while(|number| self.register(&record.state, number));
             registers.bytes = values.flat_map(|(value, bytes)| value.into_iter().take(bytes)).collect();
             Ok(())
         })
@@ -238,9 +238,9 @@ impl MultiThreadBase for Target {
             // Some registers overlap. Writing unchanged ones would revert changes to others.
             for number in 0.. {
                 let Some((before, bytes)) = self.register(state, number) else { break };
-                let Some((own, behind)) = rest.split_at_checked(bytes) else { return false };
-                rest = behind;
-                fits &= before[..bytes] == *own || self.set_register(state, number, own);
+                let Some((value, remaining)) = rest.split_at_checked(bytes) else { return false };
+                rest = remaining;
+                fits &= before[..bytes] == *value || self.set_register(state, number, value);
             }
             fits && rest.is_empty()
         })
@@ -280,8 +280,8 @@ impl MultiThreadBase for Target {
         Ok(())
     }
 
-    fn list_active_threads(&mut self, found: &mut dyn FnMut(Tid)) -> Result<(), Self::Error> {
-        self.session.lock().threads.keys().for_each(|&tid| found(number(tid)));
+    fn list_active_threads(&mut self, report: &mut dyn FnMut(Tid)) -> Result<(), Self::Error> {
+        self.session.lock().threads.keys().for_each(|&tid| report(number(tid)));
         Ok(())
     }
 
@@ -311,8 +311,8 @@ impl TargetDescriptionXmlOverride for Target {
 
 impl SingleRegisterAccess<Tid> for Target {
     fn read_register(&mut self, tid: Tid, number: Number, buffer: &mut [u8]) -> TargetResult<usize, Self> {
-        self.with_thread(tid, |place| {
-            let Some((value, bytes)) = self.register(&place.state, number.0) else {
+        self.with_thread(tid, |record| {
+            let Some((value, bytes)) = self.register(&record.state, number.0) else {
                 return refused(libc::EINVAL);
             };
             let Some(buffer) = buffer.get_mut(..bytes) else { return refused(libc::EINVAL) };
@@ -335,16 +335,16 @@ impl MultiThreadResume for Target {
             return Err("no existing thread was resumed");
         }
         let default = if self.locked { Order::Stay } else { Order::Continue };
-        for (tid, place) in &mut control.threads {
+        for (tid, record) in &mut control.threads {
             // The first order for a thread takes effect.
             let given = self.orders.iter().find(|(of, ..)| of == tid);
-            place.order = given.map_or(default.clone(), |(_, order, _)| match order {
+            record.order = given.map_or(default.clone(), |(_, order, _)| match order {
                 Order::Step(range) if range.is_empty() => Order::Step(0..0),
                 order => order.clone(),
             });
-            place.signal = given.and_then(|(.., signal)| *signal);
-            if place.activity == Activity::InCall
-                && let Some(signal) = place.signal.take()
+            record.signal = given.and_then(|(.., signal)| *signal);
+            if record.activity == Activity::InCall
+                && let Some(signal) = record.signal.take()
             {
                 // SAFETY: the call takes no pointers.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), *tid, signal) };
@@ -407,7 +407,7 @@ impl MultiThreadSchedulerLocking for Target {
 impl ThreadExtraInfo for Target {
     fn thread_extra_info(&self, tid: Tid, buffer: &mut [u8]) -> Result<usize, Self::Error> {
         let control = self.session.lock();
-        let activity = control.threads.get(&(tid.get() as i32)).map(|place| place.activity);
+        let activity = control.threads.get(&(tid.get() as i32)).map(|record| record.activity);
         let text: &[u8] = match activity {
             Some(Activity::InCall) => b"in a system call",
             Some(_) => b"stopped",
@@ -455,8 +455,8 @@ impl HwWatchpoint for Target {
     fn remove_hw_watchpoint(&mut self, address: u64, length: u64, _: WatchKind) -> TargetResult<bool, Self> {
         let mut control = self.session.lock();
         let points = &mut control.plan.watchpoints;
-        let found = watched(address, length).and_then(|range| points.iter().position(|set| *set == range));
-        Ok(found.map(|index| points.remove(index)).is_some())
+        let position = watched(address, length).and_then(|range| points.iter().position(|set| *set == range));
+        Ok(position.map(|index| points.remove(index)).is_some())
     }
 }
 
@@ -500,8 +500,8 @@ impl BlockingEventLoop for Events {
                 }
             }
             drop(control);
-            let wanted = PollFlags::IN;
-            let mut ready = [PollFd::new(&*connection, wanted), PollFd::new(&target.session.wake, wanted)];
+            let events = PollFlags::IN;
+            let mut ready = [PollFd::new(&*connection, events), PollFd::new(&target.session.wake, events)];
             match poll(&mut ready, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(WaitForStopReasonError::Connection(error.into())),

@@ -14,27 +14,27 @@ use super::scheduler::{Holder, Scheduler};
 const STACK_BYTES: usize = 128 << 10;
 
 /// Creates the eventfd that wakes the idle thread.
-pub(super) fn bell() -> io::Result<OwnedFd> {
+pub(super) fn wake_event() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers and only creates a descriptor.
-    let made = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-    if made < 0 {
+    let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+    if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
     // SAFETY: the descriptor is new and has no other owner.
-    descriptors::move_to_reserved(unsafe { OwnedFd::from_raw_fd(made) })
+    descriptors::move_to_reserved(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-pub(super) fn ring(bell: &OwnedFd) {
+pub(super) fn signal(wake_event: &OwnedFd) {
     let one = 1u64;
     // SAFETY: passes eight live bytes; the call does not block.
-    unsafe { libc::write(bell.as_raw_fd(), (&raw const one).cast(), 8) };
+    unsafe { libc::write(wake_event.as_raw_fd(), (&raw const one).cast(), 8) };
 }
 
 /// Resets the eventfd. Returns true if it was set.
-fn silence(bell: &OwnedFd) -> bool {
+fn reset(wake_event: &OwnedFd) -> bool {
     let mut count = 0u64;
     // SAFETY: passes eight live bytes; the call does not block.
-    unsafe { libc::read(bell.as_raw_fd(), (&raw mut count).cast(), 8) > 0 }
+    unsafe { libc::read(wake_event.as_raw_fd(), (&raw mut count).cast(), 8) > 0 }
 }
 
 /// The threads that wait for a file that is ready, without duplicates.
@@ -42,24 +42,29 @@ pub(super) fn ready(files: &[(u32, AwaitedFile)]) -> Vec<u32> {
     wait(None, files, Some(Duration::ZERO))
 }
 
-fn wait(bell: Option<&OwnedFd>, files: &[(u32, AwaitedFile)], longest: Option<Duration>) -> Vec<u32> {
-    let bell = bell.map(|bell| libc::pollfd { fd: bell.as_raw_fd(), events: libc::POLLIN, revents: 0 });
+fn wait(wake_event: Option<&OwnedFd>, files: &[(u32, AwaitedFile)], longest: Option<Duration>) -> Vec<u32> {
+    let wake_event = wake_event.map(|wake_event| libc::pollfd {
+        fd: wake_event.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    });
     let files_of = files.iter();
     let awaited =
         files_of.map(|(_, file)| libc::pollfd { fd: file.descriptor, events: file.events, revents: 0 });
-    let skipped = usize::from(bell.is_some());
-    let mut polled: Vec<libc::pollfd> = bell.into_iter().chain(awaited).collect();
+    let skipped = usize::from(wake_event.is_some());
+    let mut poll_fds: Vec<libc::pollfd> = wake_event.into_iter().chain(awaited).collect();
     let limit = longest.map(|longest| libc::timespec {
         tv_sec: longest.as_secs() as i64,
         tv_nsec: longest.subsec_nanos().into(),
     });
     let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the array and the timeout outlive the call.
-    let found = unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as u64, limit, std::ptr::null()) };
-    if found <= 0 {
+    let ready_count =
+        unsafe { libc::ppoll(poll_fds.as_mut_ptr(), poll_fds.len() as u64, limit, std::ptr::null()) };
+    if ready_count <= 0 {
         return Vec::new();
     }
-    let mut threads: Vec<u32> = polled[skipped..]
+    let mut threads: Vec<u32> = poll_fds[skipped..]
         .iter()
         .zip(files)
         .filter(|(file, _)| file.revents != 0)
@@ -105,15 +110,16 @@ fn idle_once(scheduler: &Scheduler) {
         }
     };
     let began = std::time::Instant::now();
-    let found = wait(Some(&scheduler.bell), &files, pace);
-    let rung = silence(&scheduler.bell);
-    let waited = pace.is_some_and(|pace| began.elapsed() >= pace) && !rung && found.is_empty();
+    let ready = wait(Some(&scheduler.wake_event), &files, pace);
+    let was_signalled = reset(&scheduler.wake_event);
+    let has_timed_out =
+        pace.is_some_and(|pace| began.elapsed() >= pace) && !was_signalled && ready.is_empty();
     let mut state = scheduler.lock();
     if state.holder != Holder::Idler {
         return;
     }
-    scheduler.rouse_all(&mut state, &found);
-    let (state, next) = scheduler.decide(state, None, waited);
+    scheduler.wake_sleepers(&mut state, &ready);
+    let (state, next) = scheduler.decide(state, None, has_timed_out);
     if let Some(thread) = next {
         Scheduler::give(state, thread);
     }

@@ -142,22 +142,22 @@ impl Roster {
     /// cores differs from the saved one, all cores start at the latest of the saved times.
     pub fn restored(cores: usize, image: &RosterImage, alive: &[u32]) -> Self {
         let mut roster = Self::new(cores);
-        let farthest = image.cores.iter().map(|core| core.time_ps).max().unwrap_or(0);
+        let latest_time = image.cores.iter().map(|core| core.time_ps).max().unwrap_or(0);
         let same = image.cores.len() == cores;
         for (number, core) in roster.cores.iter_mut().enumerate() {
-            core.time = Time::from_ps(if same { image.cores[number].time_ps } else { farthest });
+            core.time = Time::from_ps(if same { image.cores[number].time_ps } else { latest_time });
         }
         for placed in &image.threads {
             let mut bytes = [0u8; CoreSet::CORES / 8];
             for core in placed.allowed.iter().filter(|core| **core < CoreSet::CORES) {
                 bytes[core / 8] |= 1 << (core % 8);
             }
-            let kept = CoreSet::from_bytes(&bytes).intersection(CoreSet::first_n(cores));
+            let existing = CoreSet::from_bytes(&bytes).intersection(CoreSet::first_n(cores));
             // The thread had no affinity restriction, or none of its cores exists.
-            let free = kept.is_empty() || placed.allowed.len() == image.cores.len();
+            let free = existing.is_empty() || placed.allowed.len() == image.cores.len();
             roster.threads.push(ScheduledThread {
                 core: placed.core % cores,
-                allowed: if free { CoreSet::first_n(cores) } else { kept },
+                allowed: if free { CoreSet::first_n(cores) } else { existing },
                 ready_at: Time::from_ps(placed.ready_ps),
                 run_time: Duration::from_ps(placed.run_time_ps),
                 queued: false,
@@ -222,10 +222,13 @@ impl Roster {
         if placed.queued {
             return;
         }
-        let (former, least) = (placed.core, self.least_loaded(placed.allowed));
+        let (current_core, least_loaded) = (placed.core, self.least_loaded(placed.allowed));
         let load = |core: usize| self.cores[core].queue.len();
-        let core =
-            if placed.allowed.contains(former) && load(former) <= load(least) { former } else { least };
+        let core = if placed.allowed.contains(current_core) && load(current_core) <= load(least_loaded) {
+            current_core
+        } else {
+            least_loaded
+        };
         self.put(thread, core, now);
     }
 
@@ -327,12 +330,12 @@ impl Roster {
         core.time = turn.at;
         let slept = std::mem::take(&mut placed.slept);
         if placed.handles {
-            let goes_on = std::mem::replace(&mut core.handled, true) && !slept;
-            return if goes_on { Switch::None } else { Switch::Handler };
+            let continues = std::mem::replace(&mut core.handled, true) && !slept;
+            return if continues { Switch::None } else { Switch::Handler };
         }
         core.handled = false;
-        let former = core.last.replace(turn.thread);
-        if slept || former.is_some_and(|former| former != turn.thread) {
+        let previous = core.last.replace(turn.thread);
+        if slept || previous.is_some_and(|previous| previous != turn.thread) {
             Switch::Thread
         } else {
             Switch::None
@@ -495,7 +498,7 @@ mod tests {
             let mut roster = with_threads(cores, 8);
             let mut can_run = [true; 8];
             let mut last = vec![Time::ZERO; cores];
-            for (what, thread, ps) in steps {
+            for (action, thread, ps) in steps {
                 let Some(turn) = roster.next() else {
                     prop_assert!(can_run.iter().all(|can| !can));
                     roster.enqueue(thread, at(ps));
@@ -508,7 +511,7 @@ mod tests {
                 roster.begin(turn);
                 let now = at(turn.at.ps() + ps);
                 roster.charge(turn.thread, now);
-                match what {
+                match action {
                     0 => {
                         roster.dequeue(turn.thread);
                         can_run[turn.thread as usize] = false;

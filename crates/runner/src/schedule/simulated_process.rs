@@ -81,7 +81,7 @@ pub(crate) struct ThreadSnapshot {
 /// An operation that requires all threads of the process to be stopped.
 pub trait StopTheWorld: Send + Sync {
     /// Whether the operation is requested. Called after each turn, so it must be fast.
-    fn is_wanted(&self) -> bool;
+    fn is_requested(&self) -> bool;
 
     /// Performs the operation while all threads are stopped and have a snapshot. Returns the outcome if the process is
     /// to end.
@@ -119,10 +119,10 @@ impl SimulatedProcess {
     pub fn new(config: SimulatedProcessConfig) -> Self {
         let SimulatedProcessConfig { scheduler, timing_backend, stop_the_world, seed, memory_bytes } = config;
         if let Some(devices) = timing_backend.devices() {
-            scheduler.attend_to(devices);
+            scheduler.set_devices(devices);
         }
         if let Some(KernelWork(kernel)) = timing_backend.kernel() {
-            scheduler.work_for(kernel);
+            scheduler.set_kernel(kernel);
         }
         Self {
             scheduler,
@@ -160,8 +160,8 @@ impl SimulatedProcess {
 
     fn slot(&self, thread: &Thread) -> ThreadSlot {
         let turn = self.scheduler.turn(thread.number());
-        let alone = self.scheduler.is_alone(thread.number());
-        ThreadSlot { core: turn.core, thread: thread.number(), start: turn.at, alone }
+        let is_alone = self.scheduler.is_alone(thread.number());
+        ThreadSlot { core: turn.core, thread: thread.number(), start: turn.at, alone: is_alone }
     }
 
     /// Executes the thread until it stops.
@@ -226,7 +226,7 @@ pub(crate) fn run_thread(
     let scheduler = &simulated.scheduler;
     core.set_clock(simulated.clock.clone());
     simulated.snapshot(core, thread);
-    scheduler.take_seat(number);
+    scheduler.wait_for_first_turn(number);
     loop {
         let outcome = turn(core, thread);
         if thread.process().simulation().is_none() {
@@ -235,7 +235,8 @@ pub(crate) fn run_thread(
         match outcome {
             Outcome::Continue => {
                 simulated.snapshot(core, thread);
-                if let Some(stop_the_world) = simulated.stop_the_world.as_ref().filter(|it| it.is_wanted()) {
+                if let Some(stop_the_world) = simulated.stop_the_world.as_ref().filter(|it| it.is_requested())
+                {
                     scheduler.drain(number);
                     if let Some(ending) = stop_the_world.serve(simulated, thread.process()) {
                         return ending;

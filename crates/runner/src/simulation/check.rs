@@ -31,7 +31,7 @@ pub fn refusals(machine: &Arc<Machine>) -> Vec<SimulationError> {
         }) else {
             continue;
         };
-        if refusals.iter().all(|known| known.to_string() != refusal.to_string()) {
+        if refusals.iter().all(|earlier| earlier.to_string() != refusal.to_string()) {
             refusals.push(refusal);
         }
     }

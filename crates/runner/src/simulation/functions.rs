@@ -41,8 +41,8 @@ pub(super) fn by_function<'a>(
 ) -> Vec<FunctionTime> {
     let mut functions: HashMap<CodeLocation, FunctionTime> = HashMap::new();
     for (number, counts, width) in blocks {
-        let place = symbols.find(start_of(number));
-        let function = functions.entry(place).or_insert_with_key(FunctionTime::nothing);
+        let location = symbols.find(start_of(number));
+        let function = functions.entry(location).or_insert_with_key(FunctionTime::nothing);
         function.instructions += counts.instructions;
         function.cycles += counts.slots as f64 / width as f64;
         function.fetch_misses += u64::from(counts.fetch_misses);
@@ -60,11 +60,11 @@ pub(super) fn by_function<'a>(
 }
 
 impl FunctionTime {
-    fn nothing(place: &CodeLocation) -> Self {
+    fn nothing(location: &CodeLocation) -> Self {
         Self {
-            function: place.function.clone(),
-            object: place.object.clone(),
-            start: place.start,
+            function: location.function.clone(),
+            object: location.object.clone(),
+            start: location.start,
             instructions: 0,
             cycles: 0.0,
             misses: [0; _],

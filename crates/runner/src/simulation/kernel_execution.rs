@@ -47,11 +47,11 @@ impl TimingSimulation {
     /// earliest time always runs next.
     pub(super) fn do_kernel_work(&mut self, until: Time) {
         for due in self.kernel.take(until) {
-            self.do_work(due);
+            self.execute_work(due);
         }
     }
 
-    fn do_work(&mut self, due: Due) {
+    fn execute_work(&mut self, due: Due) {
         let cycles = self.memory.cycles_of(due.core, due.takes).max(1);
         let core = &mut self.cores[due.core];
         let from = core.cycle_at(due.at);
@@ -89,7 +89,7 @@ impl TimingSimulation {
         let now = self.time(number, Time::ZERO);
         if now >= self.cores[number].next_tick {
             let takes = self.kernel.costs().takes(Work::Tick);
-            self.do_work(Due { core: number, at: now, work: Work::Tick, takes });
+            self.execute_work(Due { core: number, at: now, work: Work::Tick, takes });
             self.cores[number].next_tick = after(now, interval);
         }
     }
@@ -104,13 +104,13 @@ impl TimingSimulation {
 
     /// Discards pages that devices touched before the turn; they cause no page faults in the program.
     pub(super) fn forget_touched(&mut self) {
-        if self.faults() {
+        if self.models_page_faults() {
             self.memory.spaces().take_touched();
         }
     }
 
     /// Whether first accesses to pages are modelled. They are only known if every instruction is counted.
-    fn faults(&self) -> bool {
+    fn models_page_faults(&self) -> bool {
         let counts_all = self.config.region == Region::Whole
             && self.config.restored_at.is_none()
             && self.config.sampling.is_none();
@@ -123,7 +123,7 @@ impl TimingSimulation {
     /// the kernel allocates a frame and zeroes it line by line through the core's caches. Pages of mapped files are not
     /// zeroed.
     pub(super) fn fault_pages(&mut self, number: usize, guest: &mut Core) {
-        if !self.faults() {
+        if !self.models_page_faults() {
             return;
         }
         let page_bytes = self.memory.spaces().page_bytes();

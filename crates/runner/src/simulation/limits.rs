@@ -55,7 +55,7 @@ impl TimingSimulation {
     }
 
     /// At the end of a turn at `time`: requests the end of the run at a limit, and writes the statistics that are due.
-    pub(super) fn heed_limits(&mut self, time: Time) {
+    pub(super) fn check_limits(&mut self, time: Time) {
         let limits = &self.config.limits;
         let Some(stop) = &limits.stop else { return };
         if limits.instructions.is_some_and(|limit| self.counted_instructions() >= limit) {

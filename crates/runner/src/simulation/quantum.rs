@@ -54,7 +54,7 @@ impl TimingSimulation {
         self.forget_touched();
         let contends = self.memory.begin_turn(slot.core, slot.start) && self.phase == Phase::Counted;
         let mut stop = if contends {
-            self.run_closely(slot.core, guest)
+            self.run_until_transfer(slot.core, guest)
         } else if self.threads > 1 && self.phase == Phase::Counted && self.is_timed() {
             self.run_in_parts(slot, guest, words)
         } else {
@@ -77,7 +77,7 @@ impl TimingSimulation {
         guest.clear_trace();
         self.memory.end_turn(slot.core, time);
         self.end = self.end.max(time);
-        self.heed_limits(time);
+        self.check_limits(time);
         if let Some(timeline) = &mut self.config.timeline {
             self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
             timeline.link_frames(slot, &self.devices.take_reported_frames(slot.start));
@@ -89,7 +89,7 @@ impl TimingSimulation {
 
     /// Executes `guest` block by block until it takes a line from another core, or for a few cycles, so that another
     /// core that wants the line gets it in time.
-    fn run_closely(&mut self, number: usize, guest: &mut Core) -> Stop {
+    fn run_until_transfer(&mut self, number: usize, guest: &mut Core) -> Stop {
         let end = self.now(number) + CLOSE_TURN_CYCLES;
         loop {
             guest.set_quantum(1);

@@ -34,7 +34,7 @@ fn run_misses(simulation: &mut TimingSimulation, instruction: Instruction, barri
     let block =
         |start, instructions: &[Instruction]| TracedBlock { start, instructions: instructions.into() };
     let blocks = vec![block(0x1_0000, &[instruction; 15]), block(0x1_003c, &[Instruction::new(Op::Dbar)])];
-    let addresses: Vec<u64> = (0..15).map(|nth| 0x10_0000 + 0x1_1040 * nth).collect();
+    let addresses: Vec<u64> = (0..15).map(|index| 0x10_0000 + 0x1_1040 * index).collect();
     let mut trace = Trace::default();
     trace.push(&Record { block: BlockNumber(0), executed: 15, addresses: &addresses });
     if barrier {

@@ -95,8 +95,8 @@ impl Timeline {
         })
     }
 
-    fn note(&mut self, done: io::Result<()>) {
-        if let Err(error) = done {
+    fn note(&mut self, result: io::Result<()>) {
+        if let Err(error) = result {
             self.failed.get_or_insert(error);
         }
     }
@@ -113,8 +113,8 @@ impl Timeline {
             self.named.resize(core + 1, false);
         }
         if !std::mem::replace(&mut self.named[core], true) {
-            let done = self.events.thread_name(Self::track(core), &format!("core {core}"));
-            self.note(done);
+            let result = self.events.thread_name(Self::track(core), &format!("core {core}"));
+            self.note(result);
         }
         let thread = slot.thread.0;
         match &mut self.running[core] {
@@ -127,16 +127,16 @@ impl Timeline {
     }
 
     /// Records kernel work on `core`.
-    pub(super) fn kernel(&mut self, core: usize, what: &str, begin: Time, takes: Duration) {
-        let done = self.events.slice(Self::track(core), what, begin, takes);
+    pub(super) fn kernel(&mut self, core: usize, name: &str, begin: Time, takes: Duration) {
+        let done = self.events.slice(Self::track(core), name, begin, takes);
         self.note(done);
     }
 
     fn flush(&mut self, core: usize) {
         let Some(Running { thread, since, until }) = self.running[core].take() else { return };
         let duration = until.checked_since(since).unwrap_or_default();
-        let done = self.events.slice(Self::track(core), &format!("thread {thread}"), since, duration);
-        self.note(done);
+        let result = self.events.slice(Self::track(core), &format!("thread {thread}"), since, duration);
+        self.note(result);
     }
 
     /// Names the tracks of devices.
@@ -144,12 +144,13 @@ impl Timeline {
         if names.is_empty() {
             return;
         }
-        let done = self.events.process_name(DEVICES, "devices");
-        self.note(done);
+        let result = self.events.process_name(DEVICES, "devices");
+        self.note(result);
         for (part, name) in names.iter().enumerate() {
             for (row, what) in Row::ALL {
-                let done = self.events.thread_name(Self::device_track(part, row), &format!("{name} {what}"));
-                self.note(done);
+                let result =
+                    self.events.thread_name(Self::device_track(part, row), &format!("{name} {what}"));
+                self.note(result);
             }
         }
     }
@@ -160,30 +161,30 @@ impl Timeline {
 
     /// Records device activity. Flow events lead from a received frame on the wire to the DMA that completes it, on to
     /// the interrupt that reports it, and to the thread that runs next.
-    pub(super) fn device(&mut self, done: &Note) {
-        let track = Self::device_track(done.part, done.row);
-        let duration = done.end.checked_since(done.begin).unwrap_or_default();
-        let written = self.write_device(track, done, duration);
+    pub(super) fn device(&mut self, note: &Note) {
+        let track = Self::device_track(note.part, note.row);
+        let duration = note.end.checked_since(note.begin).unwrap_or_default();
+        let written = self.write_device(track, note, duration);
         self.note(written);
     }
 
-    fn write_device(&mut self, track: Track, done: &Note, duration: Duration) -> io::Result<()> {
-        self.events.slice(track, &done.name, done.begin, duration)?;
-        let is_dma = done.row == Row::Dma;
-        for frame in &done.from {
+    fn write_device(&mut self, track: Track, note: &Note, duration: Duration) -> io::Result<()> {
+        self.events.slice(track, &note.name, note.begin, duration)?;
+        let is_dma = note.row == Row::Dma;
+        for frame in &note.from {
             self.events.flow_end(
                 track,
                 FRAME,
                 Arrow { frame: *frame, leg: u64::from(!is_dma) }.id(),
-                done.begin,
+                note.begin,
             )?;
             if is_dma {
-                self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg: 1 }.id(), done.begin)?;
+                self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg: 1 }.id(), note.begin)?;
             }
         }
-        for frame in &done.to {
-            let leg = if done.row == Row::Interrupt { 2 } else { 0 };
-            self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg }.id(), done.begin)?;
+        for frame in &note.to {
+            let leg = if note.row == Row::Interrupt { 2 } else { 0 };
+            self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg }.id(), note.begin)?;
         }
         Ok(())
     }
@@ -192,8 +193,8 @@ impl Timeline {
     pub(super) fn link_frames(&mut self, slot: ThreadSlot, frames: &[u64]) {
         for frame in frames {
             let id = Arrow { frame: *frame, leg: 2 }.id();
-            let done = self.events.flow_end(Self::track(slot.core), FRAME, id, slot.start);
-            self.note(done);
+            let result = self.events.flow_end(Self::track(slot.core), FRAME, id, slot.start);
+            self.note(result);
         }
     }
 
@@ -205,8 +206,8 @@ impl Timeline {
             Magic::Checkpoint => "checkpoint".into(),
             Magic::Event(number) => format!("event {number}"),
         };
-        let done = self.events.instant(Self::track(slot.core), &name, at);
-        self.note(done);
+        let result = self.events.instant(Self::track(slot.core), &name, at);
+        self.note(result);
     }
 
     /// Samples the counters if the interval has elapsed.
@@ -223,8 +224,8 @@ impl Timeline {
             let cycles = now.cycles.saturating_sub(before.cycles);
             if cycles > 0 {
                 let ipc = instructions as f64 / cycles as f64;
-                let done = self.events.counter(CORES, &format!("core {number} IPC"), at, &[("IPC", ipc)]);
-                self.note(done);
+                let result = self.events.counter(CORES, &format!("core {number} IPC"), at, &[("IPC", ipc)]);
+                self.note(result);
             }
         }
         self.write_traffic(Time::from_ps(at.ps().saturating_sub(MAX_LAG.ps())), memory);
@@ -241,8 +242,8 @@ impl Timeline {
                     continue;
                 }
                 self.last_rates.insert(name.clone(), rate);
-                let done = self.events.counter(MEMORY, &format!("{name} GB/s"), begin, &[("GB/s", rate)]);
-                self.note(done);
+                let result = self.events.counter(MEMORY, &format!("{name} GB/s"), begin, &[("GB/s", rate)]);
+                self.note(result);
             }
         }
     }

@@ -88,12 +88,12 @@ mod tests {
         for number in 0..50 {
             warming.keep(0, Time::ZERO, Time::ZERO, &trace(number, 30));
         }
-        let kept: Vec<u32> = warming
+        let recent: Vec<u32> = warming
             .take()
             .iter()
             .flat_map(|stretch| stretch.trace.records().map(|record| record.block.0).collect::<Vec<_>>())
             .collect();
-        assert_eq!(kept, [46, 47, 48, 49]);
+        assert_eq!(recent, [46, 47, 48, 49]);
         warming.keep(0, Time::ZERO, Time::ZERO, &trace(0, 30));
         assert!(warming.take().is_empty(), "the region has begun");
     }

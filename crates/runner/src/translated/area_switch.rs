@@ -8,7 +8,7 @@ use longma_translate::engine::{CodeError, Engine};
 use longma_translate::front_end::{FrontEnd, Memory};
 
 use super::debugged::DebuggedThread;
-use super::{Translated, must};
+use super::{Translated, expect_invalidated};
 use crate::cores::Cores;
 
 /// How long to wait until threads have left an area. They leave it as soon as they run, so the limit is reached only if
@@ -43,34 +43,34 @@ impl<F: FrontEnd> Translated<F> {
     fn with_free_area(
         &self,
         cores: &Cores,
-        mut look: impl FnMut(&mut Engine<F>, &dyn Memory) -> Result<u64, CodeError>,
+        mut lookup: impl FnMut(&mut Engine<F>, &dyn Memory) -> Result<u64, CodeError>,
     ) -> Result<u64, CodeError> {
-        let mut waited = Duration::ZERO;
+        let mut total_wait = Duration::ZERO;
         let mut waiting = None;
         loop {
             let mut engine = self.engine();
-            let found = look(&mut engine, &self.view(cores));
-            let other = match found {
+            let result = lookup(&mut engine, &self.view(cores));
+            let other = match result {
                 Ok(code) => {
                     self.area_usage.set(Some(self.area_of(code)));
-                    return found;
+                    return result;
                 }
-                Err(CodeError::Full) => engine.free_area().filter(|_| waited < AREA_DRAIN_TIMEOUT),
+                Err(CodeError::Full) => engine.free_area().filter(|_| total_wait < AREA_DRAIN_TIMEOUT),
                 Err(_) => None,
             };
-            let Some(other) = other else { return found };
+            let Some(other) = other else { return result };
             self.area_usage.set(None);
             if self.area_usage.is_drained_by_others(other) {
                 self.area_switches.fetch_add(1, Ordering::SeqCst);
                 let switched = engine.switch_area(&self.view(cores));
                 drop(engine);
-                must(switched);
+                expect_invalidated(switched);
             } else {
                 drop(engine);
                 waiting.get_or_insert_with(|| self.area_usage.wait());
                 cores.request_attention();
                 thread::sleep(POLL_INTERVAL);
-                waited += POLL_INTERVAL;
+                total_wait += POLL_INTERVAL;
             }
         }
     }
@@ -80,14 +80,14 @@ impl<F: FrontEnd> Translated<F> {
     pub(super) fn outside_area<T>(&self, code: u64, work: impl FnOnce() -> T) -> (T, bool) {
         let area_switches = self.area_switches.load(Ordering::SeqCst);
         self.area_usage.set(None);
-        let done = work();
+        let result = work();
         let engine = self.engine();
-        let is_there = self.area_switches.load(Ordering::SeqCst) == area_switches;
-        if is_there {
+        let is_area_valid = self.area_switches.load(Ordering::SeqCst) == area_switches;
+        if is_area_valid {
             self.area_usage.set(Some(self.area_of(code)));
         }
         drop(engine);
-        (done, is_there)
+        (result, is_area_valid)
     }
 
     /// Releases the area, because a debugger may stop the thread here. It continues at a source address.

@@ -53,8 +53,8 @@ impl AreaUsage {
         }
     }
 
-    /// Calls `look` with this thread's record.
-    fn with_own<T>(&self, look: impl FnOnce(&ThreadArea) -> T) -> T {
+    /// Calls `f` with this thread's record.
+    fn with_own<T>(&self, f: impl FnOnce(&ThreadArea) -> T) -> T {
         OWN.with_borrow_mut(|own| {
             let (_, area) = match own {
                 Some(found) if found.0 == self.of => found,
@@ -64,7 +64,7 @@ impl AreaUsage {
                     own.insert((self.of, area))
                 }
             };
-            look(area)
+            f(area)
         })
     }
 
@@ -111,19 +111,19 @@ impl AreaUsage {
 
     /// Whether no other thread can be in `area`.
     pub fn is_drained_by_others(&self, area: usize) -> bool {
-        let own = self.with_own(ThreadArea::clone);
+        let thread_area = self.with_own(ThreadArea::clone);
         let mut all = self.all();
         // Remove the records of threads that have exited: only this list refers to them.
         all.retain(|record| Arc::strong_count(record) > 1);
         let is_elsewhere =
-            |record: &ThreadArea| Arc::ptr_eq(record, &own) || record.load(Ordering::SeqCst) != area;
+            |record: &ThreadArea| Arc::ptr_eq(record, &thread_area) || record.load(Ordering::SeqCst) != area;
         self.pending_spawns.load(Ordering::SeqCst) == 0 && all.iter().all(is_elsewhere)
     }
 
     /// Removes other threads, which do not exist in a forked child.
     pub fn adopt_in_child(&self) {
-        let own = self.with_own(ThreadArea::clone);
-        *self.all() = vec![own];
+        let thread_area = self.with_own(ThreadArea::clone);
+        *self.all() = vec![thread_area];
         self.pending_spawns.store(0, Ordering::SeqCst);
         self.waiting.store(0, Ordering::SeqCst);
     }
@@ -140,21 +140,21 @@ mod tests {
         assert!(area_usage.is_drained_by_others(1));
         std::thread::scope(|scope| {
             let (send, received) = std::sync::mpsc::channel();
-            let (done, is_done) = std::sync::mpsc::channel();
+            let (sender, receiver) = std::sync::mpsc::channel();
             let area_usage = &area_usage;
             let other = scope.spawn(move || {
                 for area in received {
                     area_usage.set(area);
-                    done.send(()).unwrap();
+                    sender.send(()).unwrap();
                 }
             });
             for (area, left) in [(Some(1), false), (Some(0), true), (Some(1), false), (None, true)] {
                 send.send(area).unwrap();
-                is_done.recv().unwrap();
+                receiver.recv().unwrap();
                 assert_eq!(area_usage.is_drained_by_others(1), left, "{area:?}");
             }
             send.send(Some(1)).unwrap();
-            is_done.recv().unwrap();
+            receiver.recv().unwrap();
             drop(send);
             other.join().unwrap();
         });
@@ -169,15 +169,15 @@ mod tests {
         assert!(!area_usage.is_drained_by_others(1) && !area_usage.is_drained_by_others(0));
         std::thread::scope(|scope| {
             let (go, released) = std::sync::mpsc::channel::<()>();
-            let (begun, has_begun) = std::sync::mpsc::channel();
+            let (sender, receiver) = std::sync::mpsc::channel();
             let area_usage = &area_usage;
             let new = scope.spawn(move || {
                 area_usage.arrive(0);
                 area_usage.arrive(0);
-                begun.send(()).unwrap();
+                sender.send(()).unwrap();
                 let _ = released.recv();
             });
-            has_begun.recv().unwrap();
+            receiver.recv().unwrap();
             assert!(area_usage.is_drained_by_others(1) && !area_usage.is_drained_by_others(0));
             drop(go);
             // The scope does not wait for destructors of thread-local values.

@@ -50,7 +50,8 @@ impl CacheFile {
     /// write to it.
     pub fn of(folder: &Path, program: &[&OsStr], identity: &[String]) -> Option<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder).ok()?;
-        let found = fs::symlink_metadata(folder).ok().filter(|found| found.is_dir() && is_own(found))?;
+        let metadata =
+            fs::symlink_metadata(folder).ok().filter(|metadata| metadata.is_dir() && is_own(metadata))?;
         let build = fs::metadata("/proc/self/exe").ok()?;
         let build = format!(
             "{} {} {} {} {}",
@@ -73,7 +74,7 @@ impl CacheFile {
         let name: String = of_name.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         Some(Self {
             folder: folder.into(),
-            folder_identity: (found.dev(), found.ino()),
+            folder_identity: (metadata.dev(), metadata.ino()),
             name: format!("{name}.{NAME}"),
             identity: of_identity.finalize().into(),
         })
@@ -87,11 +88,11 @@ impl CacheFile {
     pub fn read(&self) -> Option<Content> {
         let no_link = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let mut file = OpenOptions::new().read(true).custom_flags(no_link).open(self.path()).ok()?;
-        let found = file.metadata().ok()?;
-        if !found.is_file() || !is_own(&found) || found.size() > MAX_FILE_BYTES {
+        let metadata = file.metadata().ok()?;
+        if !metadata.is_file() || !is_own(&metadata) || metadata.size() > MAX_FILE_BYTES {
             return None;
         }
-        let mut bytes = Vec::with_capacity(found.size() as usize + 1);
+        let mut bytes = Vec::with_capacity(metadata.size() as usize + 1);
         (&mut file).take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         let content = self.parse(&bytes.into())?;
         // `make_room` removes files by modification time.
@@ -127,8 +128,8 @@ impl CacheFile {
     /// # Errors
     /// An I/O error, the directory was replaced, or the content is too large. The old content is kept.
     pub fn write(&self, content: &Content) -> io::Result<()> {
-        let found = fs::symlink_metadata(&self.folder)?;
-        if (found.dev(), found.ino()) != self.folder_identity || !is_own(&found) {
+        let metadata = fs::symlink_metadata(&self.folder)?;
+        if (metadata.dev(), metadata.ino()) != self.folder_identity || !is_own(&metadata) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let regions = postcard::to_allocvec(&content.regions).map_err(io::Error::other)?;
@@ -171,17 +172,17 @@ impl CacheFile {
 }
 
 /// Whether the file belongs to this user, and no other user can write to it.
-fn is_own(found: &fs::Metadata) -> bool {
-    found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
+fn is_own(metadata: &fs::Metadata) -> bool {
+    metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }
 
 /// Removes the least recently used files until `bytes` more bytes fit, and unfinished files that are more than an hour
 /// old.
 fn make_room(folder: &Path, bytes: u64) {
     const HOUR_S: u64 = 3600;
-    let Ok(found) = fs::read_dir(folder) else { return };
+    let Ok(entries) = fs::read_dir(folder) else { return };
     let mut files: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
-    for entry in found.filter_map(Result::ok) {
+    for entry in entries.filter_map(Result::ok) {
         let (path, Ok(about)) = (entry.path(), entry.metadata()) else { continue };
         let Ok(used) = about.modified() else { continue };
         match path.extension().and_then(OsStr::to_str) {
@@ -237,8 +238,8 @@ mod tests {
         let one = file(&folder, "a", "1");
         assert!(one.read().is_none());
         one.write(&content(1000)).unwrap();
-        let found = one.read().unwrap();
-        assert_eq!((&found.units.words[..], &found.code[..]), (&[3; 1000][..], &[6; 1000][..]));
+        let loaded = one.read().unwrap();
+        assert_eq!((&loaded.units.words[..], &loaded.code[..]), (&[3; 1000][..], &[6; 1000][..]));
         assert!(file(&folder, "a", "2").read().is_none() && file(&folder, "b", "1").read().is_none());
         // The boundaries between parts matter.
         let of = |program: &[&str]| {
@@ -288,17 +289,17 @@ mod tests {
     fn the_least_recently_used_and_unfinished_files_are_evicted() {
         let folder = tempfile::tempdir().unwrap();
         let hours = |hours: u64| SystemTime::now() - Duration::from_secs(3600 * hours);
-        let place = |name: &str, bytes: u64, used: SystemTime| {
+        let create = |name: &str, bytes: u64, used: SystemTime| {
             let file = File::create(folder.path().join(name)).unwrap();
             file.set_len(bytes).unwrap();
             file.set_modified(used).unwrap();
         };
-        place("a.translations", MAX_BYTES / 2, hours(3));
-        place("b.translations", MAX_BYTES / 4, hours(2));
-        place("c.translations", MAX_BYTES / 4, hours(1));
-        place("d.unfinished", 1, hours(2));
-        place("e.unfinished", 1, hours(0));
-        place("else", MAX_BYTES, hours(9));
+        create("a.translations", MAX_BYTES / 2, hours(3));
+        create("b.translations", MAX_BYTES / 4, hours(2));
+        create("c.translations", MAX_BYTES / 4, hours(1));
+        create("d.unfinished", 1, hours(2));
+        create("e.unfinished", 1, hours(0));
+        create("else", MAX_BYTES, hours(9));
         make_room(folder.path(), 1);
         assert_eq!(names(folder.path()), ["b.translations", "c.translations", "e.unfinished", "else"]);
         make_room(folder.path(), MAX_BYTES / 2);

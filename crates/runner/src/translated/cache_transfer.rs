@@ -68,8 +68,8 @@ impl<F: FrontEnd> Translated<F> {
         self.forget_noted(cores);
         let engine = self.engine();
         let size = engine.export_size();
-        let room = (self.layout.code.end - self.layout.code.start) / WORD_BYTES;
-        if 2 * size.stale > size.all || MAX_OF_ROOM * size.all > room {
+        let capacity_words = (self.layout.code.end - self.layout.code.start) / WORD_BYTES;
+        if 2 * size.stale > size.all || MAX_OF_ROOM * size.all > capacity_words {
             return file.remove();
         }
         if size.new == 0 || MAX_TOTAL_PER_NEW * size.new < size.all {

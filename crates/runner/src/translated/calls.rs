@@ -39,7 +39,7 @@ fn call_buffer<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
 }
 
 /// Frees the buffer of a thread that has exited.
-fn leave_room<F: FrontEnd>(cores: &Cores) {
+fn free_call_buffer<F: FrontEnd>(cores: &Cores) {
     let buffer = CALL_BUFFER.replace(0);
     if buffer != 0 {
         // Fails if the program has unmapped the pages itself.
@@ -48,7 +48,7 @@ fn leave_room<F: FrontEnd>(cores: &Cores) {
 }
 
 /// Allocates spill slots for a new thread, with the contents of its creator's.
-fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn UserMemory, slots: u64) -> Option<u64> {
+fn copy_slots<F: FrontEnd>(cores: &Cores, view: &dyn UserMemory, slots: u64) -> Option<u64> {
     if F::SLOT_BYTES == 0 {
         return Some(0);
     }
@@ -59,14 +59,14 @@ fn slots_like<F: FrontEnd>(cores: &Cores, view: &dyn UserMemory, slots: u64) -> 
 
 /// Saves a thread's spill slots before a call that may create a process. A vfork child shares the parent's memory, but
 /// the slots are registers, which the child must not change in the parent.
-fn kept_slots<F: FrontEnd>(view: &dyn UserMemory, slots: u64, number: u64) -> Option<Vec<u8>> {
+fn save_slots<F: FrontEnd>(view: &dyn UserMemory, slots: u64, number: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; F::SLOT_BYTES as usize];
     let may_borrow = F::SLOT_BYTES != 0 && matches!(number, CLONE | CLONE3);
     (may_borrow && view.read(slots, &mut bytes)).then_some(bytes)
 }
 
 /// Frees the spill slots of a thread that has exited.
-fn leave_slots<F: FrontEnd>(cores: &Cores, state: &State) {
+fn free_slots<F: FrontEnd>(cores: &Cores, state: &State) {
     if F::SLOT_BYTES != 0 {
         let _ = cores.process().address_space().unmap(state.r(F::SLOTS), F::SLOT_BYTES);
     }
@@ -112,12 +112,12 @@ impl<F: FrontEnd> Translated<F> {
             SyscallAction::Call(number, arguments, after) => {
                 state.pc = source;
                 on.enter_call(state, source + F::SYSCALL_BYTES);
-                match self.through_process(on, core, (code, before), (number, arguments, after)) {
+                match self.make_process_call(on, core, (code, before), (number, arguments, after)) {
                     Ok((result, still)) => {
                         is_there = still;
                         result
                     }
-                    Err(over) => return over,
+                    Err(outcome) => return outcome,
                 }
             }
         };
@@ -143,7 +143,7 @@ impl<F: FrontEnd> Translated<F> {
 
     /// Makes the system call at host address `code`. `before` are the program's registers. Returns the result and
     /// whether the code at `code` still exists, or the outcome if the thread does not continue.
-    fn through_process(
+    fn make_process_call(
         &self,
         on: &mut DebuggedThread,
         core: &mut Core,
@@ -152,10 +152,10 @@ impl<F: FrontEnd> Translated<F> {
     ) -> Result<(CallResult, bool), Outcome> {
         let cores = on.cores;
         let view = self.view(cores);
-        let kept = kept_slots::<F>(&view, before[usize::from(F::SLOTS)], number);
+        let saved_slots = save_slots::<F>(&view, before[usize::from(F::SLOTS)], number);
         let (outcome, is_there) = self.outside_area(code, || make(cores, core, on.thread, number, arguments));
-        if let Some(kept) = kept {
-            let _ = view.write(before[usize::from(F::SLOTS)], &kept);
+        if let Some(saved_slots) = saved_slots {
+            let _ = view.write(before[usize::from(F::SLOTS)], &saved_slots);
         }
         let state = &mut core.cpu().state;
         let stack = state.r(STACK_POINTER);
@@ -164,8 +164,8 @@ impl<F: FrontEnd> Translated<F> {
         state.set_r(STACK_POINTER, stack);
         if outcome != Outcome::Continue {
             if let Outcome::ExitThread(_) = outcome {
-                leave_room::<F>(cores);
-                leave_slots::<F>(cores, state);
+                free_call_buffer::<F>(cores);
+                free_slots::<F>(cores, state);
             }
             return Err(outcome);
         }
@@ -230,7 +230,7 @@ impl<F: FrontEnd> Translated<F> {
     pub(super) fn begin_spawn(&self, cores: &Cores, state: &mut State) -> bool {
         let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
-        let Some(slots) = slots_like::<F>(cores, &self.view(cores), caller[usize::from(F::SLOTS)]) else {
+        let Some(slots) = copy_slots::<F>(cores, &self.view(cores), caller[usize::from(F::SLOTS)]) else {
             return false;
         };
         if flags & CLONE_SETTLS != 0 {
@@ -243,9 +243,9 @@ impl<F: FrontEnd> Translated<F> {
         state.set_r(F::SLOTS, slots);
         F::put_result(state, Ok((0, None)));
         // The process assumed a LoongArch system-call instruction, which has four bytes.
-        let behind = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);
+        let return_pc = state.pc.wrapping_sub(4).wrapping_add(F::SYSCALL_BYTES);
         // The new thread reports a breakpoint here after it has started.
-        match self.code_past_breakpoint(cores, behind) {
+        match self.code_past_breakpoint(cores, return_pc) {
             Ok(code) => {
                 // The new thread counts as being in this area until the creator's call has returned.
                 self.area_usage.begin_spawn();

@@ -86,10 +86,10 @@ impl<'a> DebuggedThread<'a> {
         }
     }
 
-    /// Reports a system call to the debugger. The program continues at `behind` afterwards.
-    pub fn enter_call(&self, state: &State, behind: u64) {
+    /// Reports a system call to the debugger. The program continues at `return_pc` afterwards.
+    pub fn enter_call(&self, state: &State, return_pc: u64) {
         if let Some(follower) = &self.follower {
-            follower.enter_call(State { pc: behind, ..state.clone() });
+            follower.enter_call(State { pc: return_pc, ..state.clone() });
         }
     }
 
@@ -145,13 +145,13 @@ impl<F: FrontEnd> Translated<F> {
         }
         self.forget_noted(on.cores);
         match next {
-            DebugAction::Run => self.set_off(on, core),
+            DebugAction::Run => self.resume_from(on, core),
             _ => self.step(on, core),
         }
     }
 
     /// Continues from a source address. A breakpoint there is ignored.
-    fn set_off(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
+    fn resume_from(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         let state = &mut core.cpu().state;
         match self.code_of(on.cores, state.pc) {
             Ok(code) => {
@@ -226,8 +226,8 @@ impl<F: FrontEnd> Translated<F> {
             // Others are complete when another instruction begins.
             has_begun |= self.engine().source_instructions(word, 1) != 0;
             let state = &mut core.cpu().state;
-            let place = self.engine().position(state.pc);
-            let may_be_over = has_begun || place.is_some_and(|place| place.pc != start);
+            let position = self.engine().position(state.pc);
+            let may_be_over = has_begun || position.is_some_and(|position| position.pc != start);
             if may_be_over && self.reach_boundary(on.cores, state).is_some() {
                 on.is_at_source = true;
                 return Ok(());

@@ -64,7 +64,7 @@ impl<F: FrontEnd> Translated<F> {
         let runs_of = |address: u64| runs.get(&address).copied().unwrap_or(0);
         let engine = self.engine();
         let view = self.view(cores);
-        let mut listed = Vec::new();
+        let mut entries = Vec::new();
         for (start, words, positions) in engine.units() {
             let addresses = (0..words).map(|word| start + 4 * word);
             let total: u64 = addresses.map(runs_of).sum();
@@ -94,9 +94,9 @@ impl<F: FrontEnd> Translated<F> {
                     }
                 }
             }
-            listed.push(ListedUnit { executed: total, lines });
+            entries.push(ListedUnit { executed: total, lines });
         }
-        listed.sort_by_key(|unit| std::cmp::Reverse(unit.executed));
-        listed
+        entries.sort_by_key(|unit| std::cmp::Reverse(unit.executed));
+        entries
     }
 }

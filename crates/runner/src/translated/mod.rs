@@ -168,7 +168,7 @@ struct Translated<F: FrontEnd> {
 }
 
 /// Kills the process if an invalidation failed, because it would otherwise run stale code.
-fn must(forgotten: Result<(), Fault>) {
+fn expect_invalidated(forgotten: Result<(), Fault>) {
     if forgotten.is_err() {
         longma_guest::host::terminate_by_signal(libc::SIGKILL);
     }
@@ -213,13 +213,13 @@ impl<F: FrontEnd> Translation for Translated<F> {
     fn set_debug_mode(&self, cores: &Cores, is_debugged: bool) {
         if self.is_debugged.swap(is_debugged, Ordering::AcqRel) != is_debugged {
             let forgotten = self.engine().set_debug_mode(is_debugged, &self.view(cores));
-            must(forgotten);
+            expect_invalidated(forgotten);
         }
     }
 
     fn set_breakpoints(&self, cores: &Cores, breakpoints: &BTreeSet<u64>) {
         let forgotten = self.engine().set_breakpoints(breakpoints, &self.view(cores));
-        must(forgotten);
+        expect_invalidated(forgotten);
     }
 
     fn describe_registers(&self) -> String {
@@ -365,8 +365,8 @@ impl<F: FrontEnd> Translated<F> {
             for range in changed {
                 self.forget(cores, range);
             }
-            let noted = self.changed.lock().ignore_poison();
-            if noted.is_empty() {
+            let changed_ranges = self.changed.lock().ignore_poison();
+            if changed_ranges.is_empty() {
                 self.has_changed.store(false, Ordering::Release);
             }
         }
@@ -378,7 +378,7 @@ impl<F: FrontEnd> Translated<F> {
         if engine.has_read(range.clone()) {
             let forgotten = engine.forget(range, &self.view(cores));
             drop(engine);
-            must(forgotten);
+            expect_invalidated(forgotten);
         }
     }
 }
@@ -417,10 +417,10 @@ impl Memory for View<'_> {
         while !rest.is_empty() {
             // The first fetch from each page enables change detection.
             let on_page = ((HOST_PAGE_BYTES - at % HOST_PAGE_BYTES) / 4).clamp(1, rest.len() as u64);
-            let (here, behind) = rest.split_at_mut(on_page as usize);
-            here[0] = self.fetch(at)?;
-            self.cores.process().memory().fetch_all(at + 4, &mut here[1..])?;
-            (rest, at) = (behind, at + 4 * on_page);
+            let (on_this_page, remaining) = rest.split_at_mut(on_page as usize);
+            on_this_page[0] = self.fetch(at)?;
+            self.cores.process().memory().fetch_all(at + 4, &mut on_this_page[1..])?;
+            (rest, at) = (remaining, at + 4 * on_page);
         }
         Ok(())
     }

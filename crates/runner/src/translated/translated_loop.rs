@@ -15,7 +15,7 @@ use longma_translate::front_end::{
 };
 
 use super::debugged::DebuggedThread;
-use super::{Translated, Translation, must};
+use super::{Translated, Translation, expect_invalidated};
 use crate::cores::Cores;
 
 /// The host address at which a thread continues, and its general and vector registers if they differ from the
@@ -101,7 +101,7 @@ impl<F: FrontEnd> Translated<F> {
         }
         let is_avoidable = F::end_repair(&word, &before, &mut core.cpu().state);
         if is_avoidable && self.avoidable_traps.fetch_add(1, Ordering::Relaxed) + 1 == MAX_AVOIDABLE_TRAPS {
-            must(self.engine().avoid_invalid_operations(&self.view(cores)));
+            expect_invalidated(self.engine().avoid_invalid_operations(&self.view(cores)));
         }
         match stop {
             Some(Stop::Trap(trap)) => Err(trap),
@@ -168,7 +168,7 @@ impl<F: FrontEnd> Translated<F> {
             }
             Some(Exit::Service(instruction)) => {
                 drop(engine);
-                let noted = self.noted.load(Ordering::Acquire);
+                let change_count = self.noted.load(Ordering::Acquire);
                 match F::serve(instruction, state, &self.view(cores)) {
                     ServiceResult::Trap(trap) => return self.raise(on, state, trap),
                     ServiceResult::TrapAfter(trap, behind) => {
@@ -192,7 +192,7 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 state.pc = pc + 4;
                 if F::IS_COHERENT
-                    && self.noted.load(Ordering::Acquire) != noted
+                    && self.noted.load(Ordering::Acquire) != change_count
                     && self.reach_boundary(cores, state).is_some()
                 {
                     return self.arrive(on, state, state.pc);
@@ -221,17 +221,17 @@ impl<F: FrontEnd> Translated<F> {
         &self,
         on: &mut DebuggedThread,
         state: &mut State,
-        behind: Option<u64>,
+        next_pc: Option<u64>,
     ) -> Option<Outcome> {
         let changed = self.engine().use_exact_floats(&self.view(on.cores));
         if matches!(changed, Ok(false)) {
             return None;
         }
-        must(changed.map(|_| ()));
+        expect_invalidated(changed.map(|_| ()));
         Some(match self.settled(on.cores, state) {
             Some(position) => {
-                let behind = behind.unwrap_or(position.pc.wrapping_add(F::ALIGNMENT));
-                self.arrive(on, state, behind)
+                let next_pc = next_pc.unwrap_or(position.pc.wrapping_add(F::ALIGNMENT));
+                self.arrive(on, state, next_pc)
             }
             None => self.raise(on, state, Trap::IllegalInstruction),
         })
@@ -391,8 +391,8 @@ impl<F: FrontEnd> Translated<F> {
     /// Continues at the source address that the process set. If that is a signal handler, builds the source's signal
     /// frame first.
     pub(super) fn resume(&self, on: &mut DebuggedThread, state: &mut State) -> Outcome {
-        let back = state.r(SCRATCH);
-        if back != 0 && !F::enter(state, back, &self.view(on.cores)) {
+        let return_address = state.r(SCRATCH);
+        if return_address != 0 && !F::enter(state, return_address, &self.view(on.cores)) {
             state.set_r(SCRATCH, 0);
             let address = state.r(STACK_POINTER);
             let fault = Fault { address, access: Access::Write, cause: FaultCause::Unmapped };
@@ -413,10 +413,10 @@ impl<F: FrontEnd> Translated<F> {
                 core.cpu().state.pc = target;
                 return self.deliver(on, core, None);
             }
-            if let Some(here) = self.reach_boundary(on.cores, &mut core.cpu().state) {
+            if let Some(interrupted) = self.reach_boundary(on.cores, &mut core.cpu().state) {
                 // A thread's own stores to code take effect at its next instruction.
                 let is_old = F::IS_COHERENT && self.noted.load(Ordering::Acquire) != on.noted;
-                return self.deliver(on, core, Some(here).filter(|_| !is_old));
+                return self.deliver(on, core, Some(interrupted).filter(|_| !is_old));
             }
             match core.step() {
                 None => {}
@@ -433,30 +433,36 @@ impl<F: FrontEnd> Translated<F> {
     /// to the source address.
     pub(super) fn reach_boundary(&self, cores: &Cores, state: &mut State) -> Option<Here> {
         let position = self.engine().position(state.pc).filter(|position| position.is_boundary)?;
-        let here = (state.pc, position.pending.map(|_| Box::new((state.x, state.v))));
+        let interrupted = (state.pc, position.pending.map(|_| Box::new((state.x, state.v))));
         if let Some(pending) = position.pending {
             F::settle(pending, state, &self.view(cores));
         }
         state.pc = position.pc;
-        Some(here)
+        Some(interrupted)
     }
 
-    /// Delivers pending signals at a source address. If none is delivered, continues at host address `here`, if given,
-    /// so that the source address does not become an entry point.
-    pub(super) fn deliver(&self, on: &mut DebuggedThread, core: &mut Core, here: Option<Here>) -> Outcome {
+    /// Delivers pending signals at a source address. If none is delivered, continues at host address `interrupted`, if
+    /// given, so that the source address does not become an entry point.
+    pub(super) fn deliver(
+        &self,
+        on: &mut DebuggedThread,
+        core: &mut Core,
+        interrupted: Option<Here>,
+    ) -> Outcome {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);
         let source = state.pc;
-        let here = here.filter(|_| on.follower.is_none() && !self.area_usage.is_drain_requested());
+        let interrupted =
+            interrupted.filter(|_| on.follower.is_none() && !self.area_usage.is_drain_requested());
         self.release_area(on);
-        let (outcome, here) = match here {
-            Some(here) => {
-                let (outcome, is_there) = self.outside_area(here.0, || on.deliver(state));
-                (outcome, Some(here).filter(|_| is_there))
+        let (outcome, interrupted) = match interrupted {
+            Some(interrupted) => {
+                let (outcome, is_there) = self.outside_area(interrupted.0, || on.deliver(state));
+                (outcome, Some(interrupted).filter(|_| is_there))
             }
             None => (on.deliver(state), None),
         };
-        match (outcome, here) {
+        match (outcome, interrupted) {
             (Outcome::Continue, Some((code, registers))) if state.r(SCRATCH) == 0 && state.pc == source => {
                 if let Some(registers) = registers {
                     (state.x, state.v) = *registers;

@@ -15,8 +15,8 @@ pub struct Run {
 impl Run {
     /// A statistic; 0 if it is absent.
     pub fn count(&self, name: &str) -> f64 {
-        let found = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
-        found.and_then(|found| found["value"].as_f64()).unwrap_or(0.0)
+        let statistic = name.split('.').try_fold(&self.statistics, |at, word| at.get(word));
+        statistic.and_then(|statistic| statistic["value"].as_f64()).unwrap_or(0.0)
     }
 
     /// How often the kernel did `work` on a core.
@@ -39,10 +39,10 @@ pub fn shipped() -> PathBuf {
 
 /// Receives over `wires`, each `DEVICE:BYTES`, with these settings of the guest and options of the simulator.
 pub fn receive(machine: &Path, wires: &[&str], settings: &[&str], options: &[&str]) -> Run {
-    let out = tempfile::NamedTempFile::new().unwrap();
+    let output_file = tempfile::NamedTempFile::new().unwrap();
     let mut command = Command::new("timeout");
     command.arg("300").arg(simulator()).arg("--machine").arg(machine).args(["--region", "--statistics"]);
-    command.arg(out.path()).args(options);
+    command.arg(output_file.path()).args(options);
     command.args(wires.iter().flat_map(|wire| ["--wire", wire]));
     command.args(settings.iter().flat_map(|setting| ["--set", setting]));
     command.arg(guest("flow_receive-lasx"));
@@ -53,5 +53,5 @@ pub fn receive(machine: &Path, wires: &[&str], settings: &[&str], options: &[&st
         output.status.success() && output.stdout.starts_with(b"flow_receive: "),
         "{settings:?}: {printed}"
     );
-    Run { statistics: serde_json::from_slice(&std::fs::read(out.path()).unwrap()).unwrap(), printed }
+    Run { statistics: serde_json::from_slice(&std::fs::read(output_file.path()).unwrap()).unwrap(), printed }
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 /// The example `simulate`, which cargo builds along with the tests.
 pub fn simulator() -> PathBuf {
-    let own = std::env::current_exe().unwrap();
-    own.parent().and_then(Path::parent).unwrap().join("examples/simulate")
+    let test_program = std::env::current_exe().unwrap();
+    test_program.parent().and_then(Path::parent).unwrap().join("examples/simulate")
 }
 
 /// The path of a prebuilt guest.

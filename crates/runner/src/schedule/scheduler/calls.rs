@@ -61,7 +61,7 @@ impl linux::Scheduler for Scheduler {
         member.in_call = true;
         if !self.hand_over(state, Some(me)) {
             self.wait_asleep(me, &parker);
-            self.see_signals(me);
+            self.check_signals_at_turn(me);
         }
         let mut state = self.lock();
         let member = &mut state.members[me as usize];
@@ -73,7 +73,7 @@ impl linux::Scheduler for Scheduler {
         let now = self.now();
         let mut state = self.lock();
         let by = self.running_core(&state);
-        self.rouse(&mut state, thread.0, (Wakeup::Woken, now), by);
+        self.wake_sleeper(&mut state, thread.0, (Wakeup::Woken, now), by);
     }
 
     fn yield_now(&self, thread: ThreadNumber) {
@@ -93,17 +93,17 @@ impl linux::Scheduler for Scheduler {
         state.outside -= 1;
         state.members[me as usize].phase = Phase::Ready;
         state.roster.enqueue(me, self.now());
-        let mine = self.resume_idle(state, me);
-        if !mine {
+        let is_resumed = self.resume_idle(state, me);
+        if !is_resumed {
             self.wait_ready(&parker);
         }
         self.lock().members[me as usize].in_call = false;
-        self.see_signals(me);
+        self.check_signals_at_turn(me);
     }
 
     fn signals_sent(&self, sender: ThreadNumber) {
         let now = self.now();
-        drop(self.settle(self.lock(), Some(sender.0), now));
+        drop(self.check_all_signals(self.lock(), Some(sender.0), now));
     }
 
     fn files_changed(&self) {
@@ -111,7 +111,7 @@ impl linux::Scheduler for Scheduler {
             let now = self.now();
             let mut state = self.lock();
             let by = self.running_core(&state);
-            self.look_at_files(&mut state, now, by);
+            self.wake_for_files(&mut state, now, by);
         }
     }
 

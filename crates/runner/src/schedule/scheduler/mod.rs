@@ -135,9 +135,9 @@ pub(super) struct State {
     /// The number of times signals were sent.
     signals: u64,
     /// The number of sleeping threads that have not yet checked for signals.
-    looks_due: usize,
+    pending_signal_checks: usize,
     /// Whether a thread waits for these checks in the middle of a decision, which continues afterwards.
-    settling: bool,
+    is_checking_signals: bool,
     /// Whether the deadlock was reported.
     is_reported: bool,
     /// The thread that waits until all other runnable threads are between two instructions.
@@ -154,8 +154,8 @@ impl State {
             holder: Holder::NotStarted,
             outside: 0,
             signals: 0,
-            looks_due: 0,
-            settling: false,
+            pending_signal_checks: 0,
+            is_checking_signals: false,
             is_reported: false,
             draining: None,
         }
@@ -176,14 +176,14 @@ pub struct ThreadStatus {
 /// Schedules the guest threads of a process.
 pub struct Scheduler {
     state: Mutex<State>,
-    looked: Condvar,
+    signals_checked: Condvar,
     now_ps: AtomicU64,
     /// The number of threads that sleep until a file is ready.
     file_sleepers: AtomicUsize,
     process: OnceLock<Weak<Process>>,
     devices: OnceLock<Arc<dyn DeviceClock>>,
     kernel: OnceLock<Arc<Kernel>>,
-    pub(super) bell: OwnedFd,
+    pub(super) wake_event: OwnedFd,
     config: SchedulerConfig,
 }
 
@@ -197,21 +197,21 @@ impl Scheduler {
     pub fn new(mut config: SchedulerConfig) -> io::Result<Arc<Self>> {
         config.complete();
         let state = State::at_rest(Roster::new(config.nodes.len()), Vec::new());
-        let made = Self::with(config, state)?;
-        linux::Scheduler::add(&made, ThreadNumber(0));
-        Ok(Arc::new(made))
+        let scheduler = Self::with(config, state)?;
+        linux::Scheduler::add(&scheduler, ThreadNumber(0));
+        Ok(Arc::new(scheduler))
     }
 
     fn with(config: SchedulerConfig, state: State) -> io::Result<Self> {
         Ok(Self {
             state: Mutex::new(state),
-            looked: Condvar::new(),
+            signals_checked: Condvar::new(),
             now_ps: AtomicU64::new(0),
             file_sleepers: AtomicUsize::new(0),
             process: OnceLock::new(),
             devices: OnceLock::new(),
             kernel: OnceLock::new(),
-            bell: idle::bell()?,
+            wake_event: idle::wake_event()?,
             config,
         })
     }
@@ -227,19 +227,19 @@ impl Scheduler {
         let phase = |thread: u32| if alive.contains(&thread) { Phase::Ready } else { Phase::Gone };
         let members = (0..roster.threads.len() as u32).map(|thread| Member::new(phase(thread), 0)).collect();
         let state = State::at_rest(Roster::restored(config.nodes.len(), roster, alive), members);
-        let made = Self::with(config, state)?;
-        made.set_now(now);
-        Ok(Arc::new(made))
+        let scheduler = Self::with(config, state)?;
+        scheduler.set_now(now);
+        Ok(Arc::new(scheduler))
     }
 
     /// Sets the devices. Only the first call has an effect.
-    pub(crate) fn attend_to(&self, devices: Arc<dyn DeviceClock>) {
+    pub(crate) fn set_devices(&self, devices: Arc<dyn DeviceClock>) {
         // A process runs on a single machine.
         let _ = self.devices.set(devices);
     }
 
     /// Sets the kernel model. Only the first call has an effect.
-    pub(crate) fn work_for(&self, kernel: Arc<Kernel>) {
+    pub(crate) fn set_kernel(&self, kernel: Arc<Kernel>) {
         // A process has a single kernel.
         let _ = self.kernel.set(kernel);
     }
@@ -330,10 +330,10 @@ impl Scheduler {
     }
 
     /// Waits on the thread's host thread for its first turn.
-    pub(crate) fn take_seat(&self, thread: ThreadNumber) {
+    pub(crate) fn wait_for_first_turn(&self, thread: ThreadNumber) {
         let parker = self.lock().members[thread.0 as usize].parker.clone();
         self.wait_ready(&parker);
-        self.see_signals(thread.0);
+        self.check_signals_at_turn(thread.0);
     }
 
     /// The core and time of the running thread.
@@ -345,8 +345,8 @@ impl Scheduler {
     /// Whether only the running thread can act before its next system call.
     pub(crate) fn is_alone(&self, thread: ThreadNumber) -> bool {
         let state = self.lock();
-        let others = (0u32..).zip(&state.members).any(|(n, m)| n != thread.0 && m.phase != Phase::Gone);
-        !others && state.draining.is_none() && self.next_event(&state).is_none()
+        let has_others = (0u32..).zip(&state.members).any(|(n, m)| n != thread.0 && m.phase != Phase::Gone);
+        !has_others && state.draining.is_none() && self.next_event(&state).is_none()
     }
 
     /// Advances the running thread's core to `time`.
@@ -362,7 +362,7 @@ impl Scheduler {
         let parker = state.members[thread.0 as usize].parker.clone();
         if !self.hand_over(state, Some(thread.0)) {
             self.wait_ready(&parker);
-            self.see_signals(thread.0);
+            self.check_signals_at_turn(thread.0);
         }
     }
 
@@ -388,7 +388,7 @@ impl Scheduler {
             }
             None => {
                 state.holder = Holder::Idler;
-                idle::ring(&self.bell);
+                idle::signal(&self.wake_event);
                 false
             }
         }
@@ -400,16 +400,16 @@ impl Scheduler {
         let parker = state.members[thread as usize].parker.clone();
         // Unlock first, because the thread locks the state immediately.
         drop(state);
-        parker.post(waiting::GO);
+        parker.post(waiting::RUN);
     }
 
     /// Processes all events before the next turn and returns the thread that runs next; `None` if only an external
-    /// event can make a thread runnable. `waited` says that host time has already passed up to the next event.
+    /// event can make a thread runnable. `has_waited` says that host time has already passed up to the next event.
     pub(super) fn decide<'a>(
         &'a self,
         mut state: Guard<'a>,
         me: Option<u32>,
-        mut waited: bool,
+        mut has_waited: bool,
     ) -> (Guard<'a>, Option<u32>) {
         if let Some(requester) = state.draining {
             let busy = |member: &Member| member.phase == Phase::Ready && member.in_call;
@@ -417,10 +417,10 @@ impl Scheduler {
             return (state, Some(next));
         }
         loop {
-            self.look_at_devices(&mut state);
+            self.wake_for_devices(&mut state);
             if state.roster.next().is_none() {
                 let now = linux::Scheduler::now(self);
-                self.look_at_files(&mut state, now, None);
+                self.wake_for_files(&mut state, now, None);
             }
             let turn = state.roster.next();
             let event = self.next_event(&state);
@@ -437,11 +437,13 @@ impl Scheduler {
                     }
                     return (state, Some(turn.thread));
                 }
-                (None, Some(_)) if !waited && self.awaits_outside(&mut state) => return (state, None),
+                (None, Some(_)) if !has_waited && self.awaits_external_event(&mut state) => {
+                    return (state, None);
+                }
                 (turn, Some(event)) => {
-                    waited = false;
+                    has_waited = false;
                     if !self.devices_act(&state, event, turn) {
-                        state = self.happen(state, event, me);
+                        state = self.process_due_events(state, event, me);
                     }
                 }
                 (None, None) => {
@@ -480,36 +482,36 @@ impl Scheduler {
     }
 
     /// Wakes threads whose files a device has made ready.
-    fn look_at_devices(&self, state: &mut State) {
+    fn wake_for_devices(&self, state: &mut State) {
         let Some(devices) = self.devices.get() else { return };
         if let Some((at, core)) = devices.take_ready() {
-            self.look_at_files(state, at, Some(core));
+            self.wake_for_files(state, at, Some(core));
         }
     }
 
     /// Ends the sleeps and expires the timers that are due at `time`.
-    fn happen<'a>(&'a self, mut state: Guard<'a>, time: Time, me: Option<u32>) -> Guard<'a> {
+    fn process_due_events<'a>(&'a self, mut state: Guard<'a>, time: Time, me: Option<u32>) -> Guard<'a> {
         self.set_now(time.max(linux::Scheduler::now(self)));
         while let Some(&(deadline, thread)) =
             state.deadlines.first().filter(|(deadline, _)| *deadline <= time)
         {
             let core = state.roster.core_of(thread);
             self.post(core, deadline, Work::Interrupt);
-            self.rouse(&mut state, thread, (Wakeup::TimedOut, deadline), Some(core));
+            self.wake_sleeper(&mut state, thread, (Wakeup::TimedOut, deadline), Some(core));
         }
         let process = self.process();
         let simulation = process.as_ref().and_then(|process| process.simulation());
         if let Some(simulation) = simulation.filter(|s| s.next_timer().is_some_and(|next| next <= time)) {
             if simulation.expire_timers(time) {
-                state = self.settle(state, me, time);
+                state = self.check_all_signals(state, me, time);
             }
-            self.look_at_files(&mut state, time, None);
+            self.wake_for_files(&mut state, time, None);
         }
         state
     }
 
     /// Whether an external event can make a thread runnable.
-    fn awaits_outside(&self, state: &mut State) -> bool {
+    fn awaits_external_event(&self, state: &mut State) -> bool {
         if state.outside > 0 {
             return true;
         }
@@ -525,7 +527,7 @@ impl Scheduler {
 
     fn report_deadlock(&self, state: &mut State) {
         let Some(sink) = &self.config.diagnostics else { return };
-        if state.is_reported || self.awaits_outside(state) {
+        if state.is_reported || self.awaits_external_event(state) {
             return;
         }
         state.is_reported = true;

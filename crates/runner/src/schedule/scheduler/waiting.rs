@@ -12,14 +12,14 @@ use super::{Guard, Holder, Phase, Scheduler, State};
 use crate::kernel_model::Work;
 
 /// Message to a waiting thread: run.
-pub(super) const GO: u32 = 1;
+pub(super) const RUN: u32 = 1;
 /// Message to a sleeping thread: check for signals.
-const LOOK: u32 = 2;
+const CHECK_SIGNALS: u32 = 2;
 
 impl Scheduler {
     /// Wakes `thread` if it sleeps; it can run from `at` on. `by` is the core that wakes it, if that is part of the
     /// model. Interrupt handlers incur no wake-up cost. Waking a thread of another core interrupts that core.
-    pub(super) fn rouse(
+    pub(super) fn wake_sleeper(
         &self,
         state: &mut State,
         thread: u32,
@@ -48,46 +48,51 @@ impl Scheduler {
     }
 
     /// Makes all sleeping threads check for signals, and waits until they have.
-    pub(super) fn settle<'a>(&'a self, mut state: Guard<'a>, me: Option<u32>, now: Time) -> Guard<'a> {
+    pub(super) fn check_all_signals<'a>(
+        &'a self,
+        mut state: Guard<'a>,
+        me: Option<u32>,
+        now: Time,
+    ) -> Guard<'a> {
         state.signals += 1;
         let asleep = (0..state.members.len() as u32).filter(|thread| Some(*thread) != me);
         let asleep: Vec<u32> =
             asleep.filter(|thread| state.members[*thread as usize].phase == Phase::Asleep).collect();
-        state.looks_due = asleep.len();
-        asleep.iter().for_each(|thread| state.members[*thread as usize].parker.post(LOOK));
-        state.settling = true;
-        while state.looks_due > 0 {
-            state = self.looked.wait(state).ignore_poison();
+        state.pending_signal_checks = asleep.len();
+        asleep.iter().for_each(|thread| state.members[*thread as usize].parker.post(CHECK_SIGNALS));
+        state.is_checking_signals = true;
+        while state.pending_signal_checks > 0 {
+            state = self.signals_checked.wait(state).ignore_poison();
         }
-        state.settling = false;
+        state.is_checking_signals = false;
         if let Some(me) = me {
-            self.look_for_signals(&mut state, me, now);
+            self.check_signals(&mut state, me, now);
         }
         for thread in 0..state.members.len() as u32 {
             if state.members[thread as usize].sleep.any_signal {
-                self.rouse(&mut state, thread, (Wakeup::Woken, now), None);
+                self.wake_sleeper(&mut state, thread, (Wakeup::Woken, now), None);
             }
         }
         state
     }
 
     /// Wakes `thread` if a signal has arrived. Must run on its host thread.
-    fn look_for_signals(&self, state: &mut State, thread: u32, now: Time) {
+    fn check_signals(&self, state: &mut State, thread: u32, now: Time) {
         let arrived = parker::arrived_signals();
         state.members[thread as usize].seen_signals = state.signals;
         if arrived & !state.members[thread as usize].arrived_before != 0 {
             let by = self.running_core(state);
-            self.rouse(state, thread, (Wakeup::Signalled, now), by);
+            self.wake_sleeper(state, thread, (Wakeup::Signalled, now), by);
         }
     }
 
     /// Wakes threads whose files are ready. `by` is the core that made them ready.
-    pub(super) fn look_at_files(&self, state: &mut State, now: Time, by: Option<usize>) {
+    pub(super) fn wake_for_files(&self, state: &mut State, now: Time, by: Option<usize>) {
         if self.file_sleepers.load(Ordering::Relaxed) == 0 {
             return;
         }
         for thread in idle::ready(&self.awaited_files(state)) {
-            self.rouse(state, thread, (Wakeup::Woken, now), by);
+            self.wake_sleeper(state, thread, (Wakeup::Woken, now), by);
         }
     }
 
@@ -100,12 +105,12 @@ impl Scheduler {
     }
 
     /// Wakes threads whose files became ready by an external event.
-    pub(in crate::schedule) fn rouse_all(&self, state: &mut State, threads: &[u32]) {
+    pub(in crate::schedule) fn wake_sleepers(&self, state: &mut State, threads: &[u32]) {
         let now = linux::Scheduler::now(self);
         for thread in threads {
             // The thread may have been woken already and sleep on something else.
             if !state.members[*thread as usize].sleep.files.is_empty() {
-                self.rouse(state, *thread, (Wakeup::Woken, now), None);
+                self.wake_sleeper(state, *thread, (Wakeup::Woken, now), None);
             }
         }
     }
@@ -114,28 +119,28 @@ impl Scheduler {
     pub(super) fn wait_ready(&self, parker: &Parker) {
         loop {
             let messages = parker.wait();
-            if messages & LOOK != 0 {
-                self.report_look();
+            if messages & CHECK_SIGNALS != 0 {
+                self.report_signal_check();
             }
-            if messages & GO != 0 {
+            if messages & RUN != 0 {
                 return;
             }
         }
     }
 
-    fn report_look(&self) {
+    fn report_signal_check(&self) {
         let mut state = self.lock();
-        state.looks_due = state.looks_due.saturating_sub(1);
-        self.looked.notify_all();
+        state.pending_signal_checks = state.pending_signal_checks.saturating_sub(1);
+        self.signals_checked.notify_all();
     }
 
     /// Checks for signals at the start of a turn, so that they are delivered before the next instruction.
-    pub(super) fn see_signals(&self, thread: u32) {
+    pub(super) fn check_signals_at_turn(&self, thread: u32) {
         let mut state = self.lock();
         let sent = state.signals;
-        let seen = std::mem::replace(&mut state.members[thread as usize].seen_signals, sent);
+        let seen_before = std::mem::replace(&mut state.members[thread as usize].seen_signals, sent);
         drop(state);
-        if seen != sent {
+        if seen_before != sent {
             parker::arrived_signals();
         }
     }
@@ -149,7 +154,7 @@ impl Scheduler {
                 owed |= parker::take_attention();
             }
             let messages = messages.unwrap_or(0);
-            if messages & GO != 0 {
+            if messages & RUN != 0 {
                 break;
             }
             // A signal that arrives after this check triggers another one.
@@ -159,18 +164,18 @@ impl Scheduler {
             let was_asleep = member.phase == Phase::Asleep;
             if was_asleep && arrived & !member.arrived_before != 0 {
                 let now = linux::Scheduler::now(self);
-                self.rouse(&mut state, thread, (Wakeup::Signalled, now), None);
+                self.wake_sleeper(&mut state, thread, (Wakeup::Signalled, now), None);
             }
             state.members[thread as usize].seen_signals = state.signals;
-            if messages & LOOK != 0 {
-                state.looks_due = state.looks_due.saturating_sub(1);
-                self.looked.notify_all();
+            if messages & CHECK_SIGNALS != 0 {
+                state.pending_signal_checks = state.pending_signal_checks.saturating_sub(1);
+                self.signals_checked.notify_all();
             }
             if state.members[thread as usize].phase == Phase::Asleep {
                 continue;
             }
-            let mine = self.resume_idle(state, thread);
-            if !mine {
+            let is_resumed = self.resume_idle(state, thread);
+            if !is_resumed {
                 self.wait_ready(parker);
             }
             break;
@@ -184,6 +189,6 @@ impl Scheduler {
     /// true if `me` gets it. While the idle thread waits for signal checks, it is in the middle of a decision and will
     /// find this thread; deciding here as well would start two turns.
     pub(super) fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
-        state.holder == Holder::Idler && !state.settling && self.hand_over(state, Some(me))
+        state.holder == Holder::Idler && !state.is_checking_signals && self.hand_over(state, Some(me))
     }
 }

@@ -35,69 +35,75 @@ impl Estimate {
     }
 }
 
-/// Sums over units of two quantities whose ratio is wanted.
+/// Sums over units of the numerator and the denominator of a ratio.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RatioSums {
-    above: f64,
-    below: f64,
-    above_squared: f64,
+    numerator: f64,
+    denominator: f64,
+    numerator_squared: f64,
     product: f64,
-    below_squared: f64,
-    /// The units whose quantity below the line is not 0.
+    denominator_squared: f64,
+    /// The number of units whose denominator is not 0.
     units: u64,
 }
 
 impl RatioSums {
     /// Adds a unit.
-    pub fn add(&mut self, above: f64, below: f64) {
-        self.units += u64::from(below != 0.0);
-        self.above += above;
-        self.below += below;
-        self.above_squared += above * above;
-        self.product += above * below;
-        self.below_squared += below * below;
+    pub fn add(&mut self, numerator: f64, denominator: f64) {
+        self.units += u64::from(denominator != 0.0);
+        self.numerator += numerator;
+        self.denominator += denominator;
+        self.numerator_squared += numerator * numerator;
+        self.product += numerator * denominator;
+        self.denominator_squared += denominator * denominator;
     }
 
-    /// These sums over the units of `all`, which has the same quantity below the line. Units that were not added have a 0
-    /// above the line.
+    /// These sums over the units of `all`, which has the same denominators. Units that were not added have the
+    /// numerator 0.
     pub fn over(self, all: &Self) -> Self {
-        Self { below: all.below, below_squared: all.below_squared, units: all.units, ..self }
+        Self {
+            denominator: all.denominator,
+            denominator_squared: all.denominator_squared,
+            units: all.units,
+            ..self
+        }
     }
 
-    /// The units whose quantity below the line is not 0.
+    /// The number of units whose denominator is not 0.
     pub fn units(&self) -> u64 {
         self.units
     }
 
-    /// The sum of the quantity above the line.
-    pub fn above(&self) -> f64 {
-        self.above
+    /// The sum of the numerators.
+    pub fn numerator(&self) -> f64 {
+        self.numerator
     }
 
-    /// The sum of the quantity below the line.
-    pub fn below(&self) -> f64 {
-        self.below
+    /// The sum of the denominators.
+    pub fn denominator(&self) -> f64 {
+        self.denominator
     }
 
     /// The ratio, from `units` units; units that were not added have two zeros. `None` with fewer than two units or if
-    /// the quantity below the line is 0.
+    /// the denominator is 0.
     pub fn estimate(&self, units: u64) -> Option<Estimate> {
-        if units < 2 || self.below <= 0.0 {
+        if units < 2 || self.denominator <= 0.0 {
             return None;
         }
-        let (count, value) = (units as f64, self.above / self.below);
-        let squares = self.above_squared - 2.0 * value * self.product + value * value * self.below_squared;
+        let (count, value) = (units as f64, self.numerator / self.denominator);
+        let squares =
+            self.numerator_squared - 2.0 * value * self.product + value * value * self.denominator_squared;
         // Rounding can make the difference of nearly equal sums negative.
         let deviation = (squares.max(0.0) / (count - 1.0)).sqrt();
-        let mean_below = self.below / count;
-        let half = student_t(units - 1) * deviation / (mean_below * count.sqrt());
+        let mean_denominator = self.denominator / count;
+        let half = student_t(units - 1) * deviation / (mean_denominator * count.sqrt());
         // No quantity of a simulation is negative.
         Some(Estimate { value, low: (value - half).max(0.0), high: value + half })
     }
 }
 
-/// The 97.5 % quantile of Student's t distribution, by the expansion of Abramowitz and Stegun, "Handbook of Mathematical
-/// Functions" (1964), 26.7.5. The error is below 0.001 from six degrees of freedom on.
+/// The 97.5 % quantile of Student's t distribution, by the expansion of Abramowitz and Stegun, "Handbook of
+/// Mathematical Functions" (1964), 26.7.5. The error is below 0.001 from six degrees of freedom on.
 fn student_t(degrees: u64) -> f64 {
     const NORMAL: f64 = 1.959_963_984_540_054;
     let (z, v) = (NORMAL, degrees as f64);
@@ -151,8 +157,8 @@ mod tests {
         let contains = (0..2000).filter(|_| {
             let mut sums = RatioSums::default();
             for _ in 0..100 {
-                let (above, below) = population[random.index(population.len())];
-                sums.add(above, below);
+                let (numerator, denominator) = population[random.index(population.len())];
+                sums.add(numerator, denominator);
             }
             let estimate = sums.estimate(100).unwrap();
             (estimate.low..=estimate.high).contains(&truth)

@@ -21,7 +21,7 @@ pub struct SamplingReport {
     pub measured_instructions: u64,
     /// The instructions of the whole program: exact.
     pub instructions: u64,
-    /// What the intervals below and those of the statistics are: [`INTERVAL`].
+    /// The meaning of all intervals of the result: [`INTERVAL`].
     pub interval: &'static str,
     /// Cycles per instruction.
     pub cpi: Estimate,
@@ -44,7 +44,7 @@ impl SamplingReport {
         Ok(Self {
             plan: sampler.plan.to_string(),
             units,
-            measured_instructions: sampler.sums.cycles.below() as u64,
+            measured_instructions: sampler.sums.cycles.denominator() as u64,
             instructions,
             interval: INTERVAL,
             cpi,

@@ -23,15 +23,15 @@ impl TimingSimulation {
     }
 
     /// Sets how `guest` executes its next turn of a sampled run: without a trace, up to the next stage, or with one. If
-    /// something else may act meanwhile (not `alone`), turns are short.
-    pub(in crate::simulation) fn prepare_sampled(&self, guest: &mut Core, alone: bool) {
+    /// something else may act meanwhile (not `is_alone`), turns are short.
+    pub(in crate::simulation) fn prepare_sampled(&self, guest: &mut Core, is_alone: bool) {
         let Some(sampler) = &self.sampler else { return };
         let left = self.config.limits.instructions.map(|limit| limit.saturating_sub(sampler.executed));
         let skip = sampler.to_skip().map(|skip| skip.min(left.unwrap_or(u64::MAX)));
         let skip = skip.filter(|skip| *skip >= Core::MAX_BLOCK);
         guest.set_tracing(skip.is_none());
         if let Some(skip) = skip {
-            guest.set_budget(if alone { skip } else { skip.min(SHORT_TURN) });
+            guest.set_budget(if is_alone { skip } else { skip.min(SHORT_TURN) });
         }
     }
 

@@ -125,9 +125,9 @@ impl Sums {
                     estimate.map(|estimate| estimate.around_count(count))
                 }
                 Values::Rate(sums) => {
-                    let factor = instructions / self.cycles.below().max(1.0);
-                    let (above, below) = (sums.above() * factor, sums.below() * factor);
-                    to.rate(name, above, below, unit, description)?;
+                    let factor = instructions / self.cycles.denominator().max(1.0);
+                    let (numerator, denominator) = (sums.numerator() * factor, sums.denominator() * factor);
+                    to.rate(name, numerator, denominator, unit, description)?;
                     let enough = sums.units() >= MIN_UNITS;
                     sums.estimate(sums.units())
                         .filter(|_| enough)
@@ -265,7 +265,7 @@ impl Sampler {
     /// The cycle after `instructions` untimed instructions that begin in cycle `from`. They take as long as those of
     /// the units so far, or one cycle each before the end of the first unit.
     pub fn pass(&mut self, from: Cycle, instructions: u64) -> Cycle {
-        let (cycles, measured) = (self.sums.cycles.above(), self.sums.cycles.below());
+        let (cycles, measured) = (self.sums.cycles.numerator(), self.sums.cycles.denominator());
         let cpi = if measured > 0.0 { cycles / measured } else { 1.0 };
         let exact = instructions as f64 * cpi + self.rest;
         self.rest = exact.fract();

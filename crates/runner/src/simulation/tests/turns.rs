@@ -99,12 +99,12 @@ proptest! {
         let mut core = chasing(&space);
         let mut simulation = simulation(if in_order { ModelKind::InOrder } else { ModelKind::OutOfOrder });
         // The first turn measures how many trace words a core executes in a cycle.
-        let begun = turn(&mut simulation, 0, &mut core, Time::ZERO);
-        meet(&mut simulation, begun);
-        let mut now = Time::from_ps(begun.ps() + apart_us * US);
+        let first_turn = turn(&mut simulation, 0, &mut core, Time::ZERO);
+        meet(&mut simulation, first_turn);
+        let mut now = Time::from_ps(first_turn.ps() + apart_us * US);
         for _ in 0..3 {
             let end = turn(&mut simulation, 0, &mut core, now);
-            let (lasted, apart) = (end.ps() - now.ps(), now.ps() - begun.ps());
+            let (lasted, apart) = (end.ps() - now.ps(), now.ps() - first_turn.ps());
             // The turn ends with a block that waits for memory, and a part may have more misses than the previous one.
             prop_assert!(lasted < (apart / 16).max(US / 2) + 2 * US, "{lasted} ps, {apart} ps after they met");
             now = end;
@@ -131,8 +131,8 @@ fn additions_to_a_shared_word_are_transfers_after_a_microsecond() {
         let mut simulation = simulation(kind);
         meet(&mut simulation, Time::ZERO);
         let mut now = [Time::from_ps(US); 2];
-        let begun = now[0].ps();
-        while now.iter().min().unwrap().ps() < begun + 20 * US {
+        let started_ps = now[0].ps();
+        while now.iter().min().unwrap().ps() < started_ps + 20 * US {
             let core = usize::from(now[1] < now[0]);
             now[core] = turn(&mut simulation, core, &mut guests[core], now[core]);
         }
@@ -140,7 +140,7 @@ fn additions_to_a_shared_word_are_transfers_after_a_microsecond() {
         space.memory().read(DATA, &mut sum).unwrap();
         let sum = u64::from_le_bytes(sum);
         // Transfers take 16.8 ns. Before the first one, each core completes at most one addition a nanosecond.
-        let limit = (now.iter().max().unwrap().ps() - begun) / 16_000 + 2 * 200;
+        let limit = (now.iter().max().unwrap().ps() - started_ps) / 16_000 + 2 * 200;
         assert!(sum <= limit, "{kind:?}: {sum} additions, {limit} at most");
         println!("{kind:?}: {sum} additions");
     }
