@@ -105,7 +105,8 @@ impl SystemModels {
         }
         let mut memory = MemorySystem::new(&description, 0, detail, seed).map_err(SimulationError::Memory)?;
         memory.use_physical_addresses();
-        let modelled = (0..cores).map(|number| modelled_core(&description, number, kind)).collect();
+        let modelled: Result<Vec<_>, SimulationError> =
+            (0..cores).map(|number| modelled_core(&description, number, kind)).collect();
         Ok(Self {
             cores: modelled?,
             description,

@@ -77,8 +77,7 @@ fn is_excluded(i: Instruction) -> bool {
     );
     // Fused operations round once instead of twice, reciprocals have an implementation-defined precision, and the
     // engine handles the control register.
-    let incomparable =
-        ["madd.", "msub.", "nmadd.", "nmsub.", "recip.", "rsqrt.", "sqrt.", "abs.", "neg."];
+    let incomparable = ["madd.", "msub.", "nmadd.", "nmsub.", "recip.", "rsqrt.", "sqrt.", "abs.", "neg."];
     i.has_delay_slot()
         || traps
         || matches!(

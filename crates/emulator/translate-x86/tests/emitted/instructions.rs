@@ -28,7 +28,7 @@ pub fn texts() -> BTreeMap<&'static str, String> {
         let Some(group) = group(code) else { continue };
         for form in [Form::Register, Form::Memory, Form::Locked, Form::Repeated] {
             let Some((instruction, bytes)) = encoded(code, form) else { continue };
-            let text = text(&instruction, bytes);
+            let text = shown(&instruction, bytes);
             if !instruction.is_privileged() && forms_seen.insert(text.clone()) {
                 texts.entry(group).or_insert_with(|| HEAD.into()).push_str(&text);
             }

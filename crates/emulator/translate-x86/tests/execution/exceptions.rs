@@ -117,26 +117,26 @@ fn results_and_exceptions_of_vector_instructions_are_the_processors() {
                 &[0x0f, 0xae, 0x5f, CONTROL, 0x0f, 0xae, 0x57, CONTROL + 4],
             ]
             .concat();
-            let (mut native, mut translated, mut our_data) = (initial, initial, data.to_vec());
+            let (mut native, mut emulated, mut our_data) = (initial, initial, data.to_vec());
             let at = data.as_ptr() as u64;
-            let outcome = translated(&program, &mut translated, at, &mut our_data, None);
+            let outcome = translated(&program, &mut emulated, at, &mut our_data, None);
             buffer.run(&program, &mut native);
             let flags = |data: &[u8]| {
                 let bytes: [u8; 4] = std::array::from_fn(|n| data[middle + usize::from(CONTROL) + n]);
                 u32::from_le_bytes(bytes) & FLAGS
             };
             if outcome.is_err() || flags(&our_data) != flags(data) {
-                let (translated, natives) = (flags(&our_data), flags(data));
-                wrong.push(format!("{i}: {outcome:?} {translated:x}, not {natives:x}, control {control:x}"));
+                let (ours, natives) = (flags(&our_data), flags(data));
+                wrong.push(format!("{i}: {outcome:?} {ours:x}, not {natives:x}, control {control:x}"));
             }
             let same = |a: u128, b: u128| a == b || has_other_nans(&i) && same_but_for_nans(a, b);
             let is_same = (0..16).all(|n| {
-                same(native.vectors[n], translated.vectors[n]) && same(native.uppers[n], translated.uppers[n])
+                same(native.vectors[n], emulated.vectors[n]) && same(native.uppers[n], emulated.uppers[n])
             });
-            if !has_other_results(&i) && (!is_same || native.general[..4] != translated.general[..4]) {
+            if !has_other_results(&i) && (!is_same || native.general[..4] != emulated.general[..4]) {
                 wrong.push(format!(
                     "{i}: {:x?}, not {:x?}, control {control:x}",
-                    translated.vectors, native.vectors
+                    emulated.vectors, native.vectors
                 ));
             }
         }

@@ -86,7 +86,7 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
 }
 
 /// The names that buses and devices of a host may be attached to.
-fn places(file: &MachineFile, host: &Host) -> BTreeSet<String> {
+fn attachment_points(file: &MachineFile, host: &Host) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (index, name) in host.chips.iter().enumerate().take(1024) {
         names.insert(format!("chip{index}"));

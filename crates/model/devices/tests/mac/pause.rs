@@ -123,8 +123,8 @@ fn a_paused_mac_sends_no_data_but_still_sends_pause_frames() {
     driver.mac.deliver(Frame::new(&content(STATION, 1000, 1)), paused_at);
     driver.mac.deliver(Frame::new(&content(STATION, 1000, 2)), paused_at);
     driver.pass(500_000);
-    let (_, pause_frame) = driver.mac.take_sent().expect("MAC control goes out in a pause");
-    assert_eq!(pause_quanta(&pause_frame), Some(u16::MAX));
+    let (_, sent_pause) = driver.mac.take_sent().expect("MAC control goes out in a pause");
+    assert_eq!(pause_quanta(&sent_pause), Some(u16::MAX));
     driver.mac.deliver(pause_frame([2; 6], 0), driver.now);
     driver.pass(500_000);
     let (_, sent) = driver.mac.take_sent().expect("a PAUSE frame with 0 quanta ends the pause");

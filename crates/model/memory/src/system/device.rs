@@ -60,7 +60,7 @@ impl MemorySystem {
         for part in line_parts(self.line_bits, address, bytes) {
             end = end.max(self.device_write_part(from, part, allocate, at_ps));
         }
-        self.from_core_time(end)
+        self.to_interface_time(end)
     }
 
     /// Reads `bytes` from physical `address` on for a device behind `to`. Returns when the last byte arrives. A read
@@ -71,7 +71,7 @@ impl MemorySystem {
         for part in line_parts(self.line_bits, address, bytes) {
             end = end.max(self.device_read_part(to, part, at_ps));
         }
-        self.from_core_time(end)
+        self.to_interface_time(end)
     }
 
     /// The domain whose shared cache a device's accesses go through.

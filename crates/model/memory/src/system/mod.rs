@@ -186,7 +186,7 @@ impl MemorySystem {
     pub fn cross(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: Time) -> Time {
         let at = Time::from_ps(self.to_core_time(at));
         let end = self.path.interconnect.cross(from, to, bytes, at);
-        self.from_core_time(end.ps())
+        self.to_interface_time(end.ps())
     }
 
     /// Sets how far the cores' clocks are ahead of every [`Time`] that this interface takes and returns. The lead grows
@@ -201,7 +201,7 @@ impl MemorySystem {
     }
 
     /// Converts the cores' time to a time of the interface.
-    fn from_core_time(&self, ps: u64) -> Time {
+    fn to_interface_time(&self, ps: u64) -> Time {
         Time::from_ps(ps.saturating_sub(self.lead_ps))
     }
 
