@@ -7,6 +7,7 @@ install_tools() {
     missing=()
     need qemu-loongarch64 qemu-user
     need c++ g++
+    need pkg-config pkgconf
     need python3 python3
     [ -n "${LONGMA_LLVM_MC:-}" ] || need llvm-mc-19 llvm-19
     command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || need chromium chromium

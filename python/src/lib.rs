@@ -1,6 +1,8 @@
 //! The native module of the Python package: reads, changes, checks and draws machines. Programs and experiments run
 //! through the `longma` command; see python/longma.
 
+mod topics;
+
 use longma_topology::{BUILTIN, Detail, Machine, OpenError, Report, draw_svg, draw_text};
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
 use pyo3::prelude::*;
@@ -81,5 +83,12 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(parse_machine, module)?)?;
     module.add_function(wrap_pyfunction!(machine_toml, module)?)?;
     module.add_function(wrap_pyfunction!(machine_layout, module)?)?;
-    module.add_function(wrap_pyfunction!(draw_machine, module)?)
+    module.add_function(wrap_pyfunction!(draw_machine, module)?)?;
+    module.add("TopicClosed", module.py().get_type::<topics::TopicClosed>())?;
+    module.add("PublisherDied", module.py().get_type::<topics::PublisherDied>())?;
+    module.add_function(wrap_pyfunction!(topics::list_topics, module)?)?;
+    module.add_class::<topics::NativePublisher>()?;
+    module.add_class::<topics::NativeSubscriber>()?;
+    module.add_class::<topics::Loan>()?;
+    module.add_class::<topics::Sample>()
 }

@@ -7,6 +7,7 @@ mod iceoryx;
 mod limit;
 mod processes;
 mod programs;
+mod publish;
 mod sockets;
 mod via;
 
@@ -50,6 +51,7 @@ fn rows() -> Vec<Row> {
     rows.push(row("64 bytes, call", "longma-channel", "ns", |c| channel::call_ns(c, 300_000)));
     rows.push(row("stream", "Unix socket", "GB/s", |c| channel::unix_gb_per_s(c, 1 << 30)));
     rows.push(row("stream", "longma-channel", "GB/s", |c| channel::channel_gb_per_s(c, 1 << 30)));
+    rows.extend(publish_rows());
     for (section, bytes) in [("64 KiB", 64 << 10), ("256 KiB", 256 << 10), ("1 MiB", 1 << 20)] {
         rows.push(row(section, "the limit: memcpy", "GB/s", move |c| limit::memcpy_gb_per_s(c, bytes)));
         rows.push(row(section, "VIA, RDMA write", "GB/s", move |c| via::rdma_gbps(c, bytes)));
@@ -61,6 +63,35 @@ fn rows() -> Vec<Row> {
         rows.push(row(section, "libfabric, shm, ping-pong", "GB/s", move |c| {
             programs::libfabric(c, bytes).map(|f| f.1)
         }));
+    }
+    rows
+}
+
+/// Publish and subscribe: one to one and one to four, the time until all have answered, and without answers.
+fn publish_rows() -> Vec<Row> {
+    let mut rows = Vec::new();
+    let sizes: [(usize, &str, u64); 4] = [
+        (8, "8 bytes", 100_000),
+        (64, "64 bytes", 100_000),
+        (4096, "4 KiB", 50_000),
+        (1 << 20, "1 MiB", 500),
+    ];
+    let libraries = [("longma-pubsub", publish::Library::Longma), ("iceoryx2", publish::Library::Iceoryx)];
+    for subscribers in [1, 4] {
+        for (bytes, size, messages) in sizes {
+            let section: &str = format!("publish {size} to {subscribers}, all answer").leak();
+            for (name, library) in libraries {
+                rows.push(row(section, name, "ns", move |c| {
+                    publish::answered_ns(c, library, bytes, subscribers, messages / subscribers as u64)
+                }));
+            }
+            let section: &str = format!("publish {size} to {subscribers}").leak();
+            for (name, library) in libraries {
+                rows.push(row(section, name, "M/s", move |c| {
+                    publish::rate_mps(c, library, bytes, subscribers, messages * 5)
+                }));
+            }
+        }
     }
     rows
 }
@@ -129,7 +160,9 @@ fn main() {
             limit = (row.section.to_string(), middle.filter(|_| row.name.starts_with("the limit")));
         }
         let best = figures.iter().copied().reduce(if row.unit == "ns" { f64::min } else { f64::max });
-        let show = |value: Option<f64>| value.map_or("-".to_string(), |value| format!("{value:.1}"));
+        let show = |value: Option<f64>| {
+            value.map_or("-".to_string(), |value| format!("{value:.*}", if value < 10.0 { 4 } else { 1 }))
+        };
         let ratio =
             middle.zip(limit.1).map_or("-".to_string(), |(middle, limit)| format!("{:.2}", middle / limit));
         println!(

@@ -35,24 +35,37 @@ fn child(core: usize, body: impl FnOnce()) -> libc::pid_t {
 
 /// Runs `server` on the second core and `client` on the first; returns the client's figure.
 pub fn measure(cores: Cores, server: impl FnOnce(), client: impl FnOnce() -> f64) -> Option<f64> {
+    let server = std::cell::Cell::new(Some(server));
+    measure_many(cores, 1, |_| server.take().into_iter().for_each(|server| server()), client)
+}
+
+/// The same with several servers, which share the second core. Each gets its number.
+pub fn measure_many(
+    cores: Cores,
+    servers: usize,
+    server: impl Fn(usize),
+    client: impl FnOnce() -> f64,
+) -> Option<f64> {
     let mut pipe = [0; 2];
     // SAFETY: writes two descriptors.
     if unsafe { libc::pipe(pipe.as_mut_ptr()) } < 0 {
         return None;
     }
-    let second = child(cores.1, server);
+    let others: Vec<_> = (0..servers).map(|index| child(cores.1, || server(index))).collect();
     let first = child(cores.0, || {
         let bytes = client().to_le_bytes();
         // SAFETY: writes eight bytes of this process.
         unsafe { libc::write(pipe[1], bytes.as_ptr().cast(), 8) };
     });
-    let mut statuses = [0; 2];
+    let mut status = 0;
     // SAFETY: waits for our own children and closes our own descriptors.
     let got = unsafe {
         libc::close(pipe[1]);
-        libc::waitpid(first, &raw mut statuses[0], 0);
-        libc::kill(second, libc::SIGTERM);
-        libc::waitpid(second, &raw mut statuses[1], 0);
+        libc::waitpid(first, &raw mut status, 0);
+        for other in others {
+            libc::kill(other, libc::SIGTERM);
+            libc::waitpid(other, &raw mut status, 0);
+        }
         let mut bytes = [0u8; 8];
         let count = libc::read(pipe[0], bytes.as_mut_ptr().cast(), 8);
         libc::close(pipe[0]);

@@ -1,4 +1,4 @@
-//! `longma via`: ping, bandwidth, serve and info for all kinds of NICs of `longma-via`.
+//! `longma via`: ping, bandwidth, serve and info for all kinds of NICs of `longma-via`; list and top for topics.
 //! Source: the commands are modelled on `ib_send_lat`, `ib_send_bw` and `ucx_perftest`.
 
 mod report;
@@ -64,6 +64,10 @@ enum ViaCommand {
         #[arg(long, value_enum, default_value = "poll")]
         wait: Wait,
     },
+    /// List the topics of this user: types, publishers and subscribers.
+    List(longma_topics_command::ListArguments),
+    /// Show rates, lag and losses of all topics, again and again.
+    Top(longma_topics_command::TopArguments),
     /// Print the attributes of a NIC.
     Info {
         #[command(flatten)]
@@ -216,6 +220,22 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 /// Runs `longma via`.
 pub fn run(args: Args) -> Outcome {
+    // Without the handlers, Ctrl-C ends the command at once.
+    if !matches!(args.command, ViaCommand::List(_) | ViaCommand::Top(_)) {
+        stop_on_signals()?;
+    }
+    match args.command {
+        ViaCommand::Ping { options } => measure(&options, Measure::Ping, 1),
+        ViaCommand::Bandwidth { options, window } => measure(&options, Measure::Bandwidth, window),
+        ViaCommand::Serve { nic, name, mode, once, wait } => serve(&nic, &name, mode, once, wait),
+        ViaCommand::List(arguments) => longma_topics_command::list(&arguments),
+        ViaCommand::Top(arguments) => longma_topics_command::top(&arguments),
+        ViaCommand::Info { nic, format } => info(&nic, format),
+    }
+}
+
+/// Ctrl-C and SIGTERM set `STOP`; a second Ctrl-C ends the process.
+fn stop_on_signals() -> Result<(), Box<dyn Error>> {
     ctrlc::set_handler(|| {
         if STOP.swap(true, Ordering::Relaxed) {
             std::process::exit(130);
@@ -224,12 +244,7 @@ pub fn run(args: Args) -> Outcome {
     let stop = || STOP.store(true, Ordering::Relaxed);
     // SAFETY: `stop` only stores to an atomic, which is permitted in a signal handler.
     unsafe { signal_hook::low_level::register(signal_hook::consts::SIGTERM, stop)? };
-    match args.command {
-        ViaCommand::Ping { options } => measure(&options, Measure::Ping, 1),
-        ViaCommand::Bandwidth { options, window } => measure(&options, Measure::Bandwidth, window),
-        ViaCommand::Serve { nic, name, mode, once, wait } => serve(&nic, &name, mode, once, wait),
-        ViaCommand::Info { nic, format } => info(&nic, format),
-    }
+    Ok(())
 }
 
 impl NicOptions {

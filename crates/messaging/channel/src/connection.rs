@@ -7,6 +7,7 @@ use crate::options::Options;
 use crate::slots::{Slots, Tag};
 use crate::transport::Transport;
 use crate::wire::{FrameKind, HEADER_BYTES, HELLO_BYTES, Header, Hello};
+use futures_channel::oneshot;
 use longma_via::{Address, Completion, ConnectionRequest, EndReason, Vi, ViAttributes};
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -132,6 +133,23 @@ impl Transport {
         connection.greet()?;
         Ok(connection)
     }
+
+    /// The same as a future, with the time limit of `options`. A thread connects; if the future is dropped, it ends the
+    /// connection that it makes.
+    ///
+    /// # Errors
+    /// Those of [`Transport::connect`]; if the thread cannot be started.
+    pub async fn connect_async(&self, address: &Address, options: Options) -> Result<Connection, Error> {
+        let (transport, address) = (self.clone(), address.clone());
+        let (sender, connected) = oneshot::channel();
+        // Without a receiver, the connection is dropped here.
+        let connect = move || drop(sender.send(transport.connect(&address, options)));
+        let thread = std::thread::Builder::new().name("channel-connect".into()).spawn(connect);
+        thread.map_err(|error| {
+            Error::Via(longma_via::Error::system("starting a thread that connects", error))
+        })?;
+        connected.await.unwrap_or(Err(Error::InvalidCall("the thread that connects has ended")))
+    }
 }
 
 impl Connection {
@@ -141,6 +159,15 @@ impl Connection {
     /// Those of [`Transport::shared_memory`] and [`Transport::connect`].
     pub fn connect(name: impl AsRef<[u8]>) -> Result<Self, Error> {
         Transport::shared_memory()?.connect(&Address::local(name), Options::default())
+    }
+
+    /// The same as a future.
+    ///
+    /// # Errors
+    /// Those of [`Connection::connect`] and [`Transport::connect_async`].
+    pub async fn connect_async(name: impl AsRef<[u8]>) -> Result<Self, Error> {
+        let address = Address::local(name);
+        Transport::shared_memory()?.connect_async(&address, Options::default()).await
     }
 
     pub(crate) fn answer(

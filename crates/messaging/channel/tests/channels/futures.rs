@@ -32,8 +32,7 @@ fn many_clients_are_served_by_two_threads() {
                 .map(|number| {
                     let (client, address) = (client.clone(), address.clone());
                     tokio::spawn(async move {
-                        let connect = move || client.connect(&address, options()).unwrap();
-                        let mut connection = tokio::task::spawn_blocking(connect).await.unwrap();
+                        let mut connection = client.connect_async(&address, options()).await.unwrap();
                         for length in [0, 1, 47, 48, 49, 5000] {
                             let request = vec![number; length];
                             assert_eq!(connection.call_async(&request).await.unwrap(), request);
@@ -45,6 +44,39 @@ fn many_clients_are_served_by_two_threads() {
                 client.await.unwrap();
             }
             service.await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_future_that_connects_has_a_time_limit_and_can_be_dropped() {
+    for [client, server] in transports() {
+        let name = name();
+        let address = address(&server, &name);
+        let listener = server.listen(&name, small()).unwrap();
+        run(async {
+            let soon = Options { timeout: Some(Duration::from_millis(50)), ..options() };
+            // The listener accepts nothing yet.
+            assert!(client.connect_async(&address, soon).await.is_err());
+            let dropped = timeout(Duration::from_millis(5), client.connect_async(&address, soon)).await;
+            assert!(dropped.is_err());
+            let mut listener = listener.into_async().unwrap();
+            let request = async {
+                let mut connection = client.connect_async(&address, options()).await.unwrap();
+                connection.send_async(b"hello").await.unwrap();
+                connection
+            };
+            let service = async {
+                loop {
+                    // Clients that gave up may come first.
+                    let mut connection = listener.accept().await.unwrap();
+                    if let Ok(Some(message)) = connection.receive_async().await {
+                        return message.bytes;
+                    }
+                }
+            };
+            let (_connection, received) = tokio::join!(request, service);
+            assert_eq!(received, b"hello");
         });
     }
 }
