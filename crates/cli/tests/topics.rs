@@ -18,7 +18,9 @@ fn topics_are_listed_with_types_publishers_and_subscribers() {
     let mut publisher = Publisher::<[f32]>::create_with("robot.camera", options).unwrap();
     let here = SubscribeOptions { folder: Some(path.clone()), ..SubscribeOptions::default() };
     let _subscriber = Subscriber::<[f32]>::connect_with("robot.camera", &here).unwrap();
-    (0..3).for_each(|_| drop(publisher.publish_slice(&[1.0; 100]).unwrap()));
+    for _ in 0..3 {
+        publisher.publish_slice(&[1.0; 100]).unwrap();
+    }
 
     let process = std::process::id().to_string();
     let list = VIA.success(&["list", "--folder", folder]);
