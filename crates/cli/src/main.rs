@@ -9,6 +9,7 @@ mod guest;
 mod machine;
 #[cfg(feature = "placement")]
 mod placement;
+mod replay;
 mod run;
 mod shell;
 mod translate;
@@ -39,6 +40,8 @@ enum Command {
     Machine(machine::Args),
     /// List and copy the built-in guest programs; `longma run guests:NAME` runs one.
     Guest(guest::Args),
+    /// Run a ChampSim trace on a modelled machine.
+    Replay(replay::Arguments),
     /// Compare the results of two simulated runs.
     Compare(longma_run_results::compare::Arguments),
     /// Run experiments, and compare their results with published values.
@@ -100,6 +103,7 @@ fn run_command() -> ExitCode {
         Command::Machine(args) => machine::run(args),
         Command::Guest(args) => guest::run(args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Replay(arguments) => replay::run(&arguments).map_err(Into::into),
         Command::Compare(arguments) => longma_run_results::compare::run(&arguments).map_err(Into::into),
         Command::Experiment(args) => return experiment::ended(experiment::run(args)),
         Command::Explain(arguments) => return experiment::ended(experiment::explain::run(&arguments)),

@@ -85,6 +85,64 @@ fn the_costs_of_instructions_add_up_to_those_of_the_function() {
     assert!((sum("cycles") / function["cycles"].as_f64().unwrap() - 1.0).abs() < 1e-9);
 }
 
+fn replay(options: &[&str], trace: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_longma")).arg("replay").args(options).arg(trace).output().unwrap()
+}
+
+#[test]
+fn a_champsim_trace_of_a_program_replays_with_its_instructions_and_nearly_its_cycles() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let (trace, plain) = (at("queens.champsim.zst"), at("queens.champsim"));
+    let run = |trace: &Path| {
+        let options = ["--level", "timing", "--format", "json", "--champsim", trace.to_str().unwrap()];
+        let run = longma(&options, &guest("loongarch64", "queens"), &["6", "4"]);
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        serde_json::from_slice::<serde_json::Value>(&run.stderr).unwrap()
+    };
+    let figure =
+        |result: &serde_json::Value, name: &str| result["statistics"]["run"][name]["value"].as_f64().unwrap();
+    let program = run(&trace);
+    run(&plain);
+    let instructions = figure(&program, "instructions");
+    assert_eq!(std::fs::metadata(&plain).unwrap().len(), 64 * instructions as u64);
+    let outputs: Vec<_> = [&trace, &plain].map(|trace| replay(&["--format", "json"], trace)).into();
+    assert!(outputs[0].status.success(), "{}", text(&outputs[0].stderr));
+    let replayed: Vec<serde_json::Value> =
+        outputs.iter().map(|output| serde_json::from_slice(&output.stdout).unwrap()).collect();
+    assert_eq!(replayed[0]["statistics"], replayed[1]["statistics"], "compression changes nothing");
+    // Atomic operations are two accesses.
+    assert!((figure(&replayed[0], "instructions") / instructions - 1.0).abs() < 0.01);
+    let ratio = figure(&replayed[0], "cycles") / figure(&program, "cycles");
+    assert!((0.6..1.4).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_damaged_trace_and_a_program_with_threads_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str, bytes: &[u8]| {
+        std::fs::write(folder.path().join(name), bytes).unwrap();
+        folder.path().join(name)
+    };
+    let cases = [
+        (at("empty", &[]), "has no instruction"),
+        (at("cut", &[0; 100]), "is cut off: record 1 has 36 bytes of 64"),
+        (at("other", &[7; 64]), "record 0 is not one of a ChampSim trace"),
+        (at("xz", b"\xfd7zXZ\0..."), "compressed with xz"),
+        (at("bad.zst", &[0x28, 0xb5, 0x2f, 0xfd, 9, 9, 9, 9, 9, 9]), "record 0 cannot be read"),
+    ];
+    for (path, message) in cases {
+        let run = replay(&[], &path);
+        assert!(!run.status.success());
+        assert!(text(&run.stderr).contains(message), "{path:?}: {}", text(&run.stderr));
+    }
+    let trace = folder.path().join("threads").display().to_string();
+    let options = ["--quiet", "--level", "timing", "--champsim", &trace];
+    let run = longma(&options, &guest("loongarch64", "threads"), &["2", "10"]);
+    assert_eq!(run.status.code(), Some(125));
+    assert!(text(&run.stderr).contains("it can have one thread"), "{}", text(&run.stderr));
+}
+
 #[test]
 fn a_file_that_is_no_result_is_refused_before_the_run() {
     let folder = tempfile::tempdir().unwrap();

@@ -23,6 +23,7 @@ mod translated;
 pub use early_stop::{EarlyStop, StopReason};
 pub use ending::Ending;
 pub use gdb::Debugger;
+pub use longma_champsim as champsim;
 pub use longma_core::{ConfigurationWords, Counts, Executed, Execution, SharedCode};
 pub use longma_guest::elf::{ElfError, SUPPORTED_ARCHITECTURES};
 pub use longma_guest::host::{descriptors, main_stack};

@@ -155,6 +155,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) trace: Option<PathBuf>,
 
+    /// Write the counted instructions to this file as a ChampSim trace, compressed if its extension is `zst`.
+    ///
+    /// For programs with one thread. A translated program has the LoongArch instructions that it became.
+    #[arg(long, value_name = "FILE", conflicts_with = "sample")]
+    pub(super) champsim: Option<PathBuf>,
+
     /// Save the process to this file when its region of interest begins or when it requests it, and continue.
     #[arg(long, value_name = "FILE")]
     pub(super) checkpoint: Option<PathBuf>,

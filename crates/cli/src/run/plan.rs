@@ -182,6 +182,7 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
         ("--report", arguments.report.is_some()),
         ("--annotate", arguments.annotate.is_some()),
         ("--trace", arguments.trace.is_some()),
+        ("--champsim", arguments.champsim.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),
         ("--cpu", arguments.cpu.is_some()),
         ("--wire", !arguments.wire.is_empty() && !attends_devices && !arguments.is_restart()),

@@ -12,6 +12,7 @@ use std::{
     },
 };
 
+use longma_runner::champsim::Output;
 use longma_runner::optimizations::Optimizations;
 use longma_runner::{
     EarlyStop, Ending, ProcessConfig, Report, Sink,
@@ -20,8 +21,8 @@ use longma_runner::{
     devices::WireEnd,
     schedule::{CoreSet, Scheduler, SchedulerConfig, SimulatedProcess, SimulatedProcessConfig},
     simulation::{
-        self, Limits, Policy, SamplingPlan, Save, SharedTimingSimulation, Snapshots, Timeline,
-        TimingSimulation, TimingSimulationConfig, Warm,
+        self, Annotation, Limits, Policy, RecordingError, RunResult, SamplingPlan, Save,
+        SharedTimingSimulation, Snapshots, Timeline, TimingSimulation, TimingSimulationConfig, Warm,
     },
 };
 use longma_sim::{Duration, Manifest, ManifestMachine, ManifestProgram, Region, Statistics};
@@ -94,6 +95,8 @@ pub struct SimulatedRun {
     checkpoint: Option<PathBuf>,
     /// The file of `--trace`.
     trace: Option<PathBuf>,
+    /// The file of `--champsim`.
+    champsim: Option<PathBuf>,
     stats_out: Option<PathBuf>,
     views: Views,
     quiet: bool,
@@ -125,6 +128,7 @@ impl SimulatedRun {
             translation: arguments.translation,
             checkpoint: arguments.checkpoint.clone(),
             trace: arguments.trace.clone(),
+            champsim: arguments.champsim.clone(),
             stats_out: arguments.stats_out.clone(),
             views: Views::of(arguments)?,
             quiet: arguments.quiet,
@@ -171,6 +175,9 @@ impl SimulatedRun {
             writable(path)?;
         }
         self.views.request(&mut simulation);
+        if let Some(path) = &self.champsim {
+            simulation.record_champsim(open_champsim(path)?);
+        }
         let memory_bytes = simulation.memory_bytes();
         let simulation = simulation.shared();
         let simulated = SimulatedProcess::new(SimulatedProcessConfig {
@@ -370,6 +377,13 @@ fn open_trace(path: &Path) -> Result<Timeline, Failure> {
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
 }
 
+fn open_champsim(path: &Path) -> Result<Output, Failure> {
+    File::create(path)
+        .and_then(|file| descriptors::move_to_reserved(file.into()))
+        .and_then(|file| Output::new(File::from(file), path))
+        .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
+}
+
 /// Checks before the run that a result can be written after it. Removes the file if this creates it, so that a failed
 /// run leaves none.
 fn writable(path: &Path) -> Result<(), Failure> {
@@ -429,6 +443,18 @@ impl Outcome {
             messages.line(&format!("longma: cannot write the trace: {error}; {HOST_FAULT_MESSAGE}"));
             written = Err(NotWritten(HOST_FAULT_STATUS));
         }
+        match simulation.finish_champsim() {
+            Ok(_) => {}
+            Err(RecordingError::Threads) => {
+                messages.line("longma: the ChampSim trace is not complete: it can have one thread, and the program started a second one");
+                written = Err(NotWritten(OWN_FAILURE));
+            }
+            Err(RecordingError::Io(error)) => {
+                messages
+                    .line(&format!("longma: cannot write the ChampSim trace: {error}; {HOST_FAULT_MESSAGE}"));
+                written = Err(NotWritten(HOST_FAULT_STATUS));
+            }
+        }
         if let Err(error) = simulation.finish_snapshots() {
             messages.line(&format!(
                 "longma: cannot write the file of --stats-every: {error}; {HOST_FAULT_MESSAGE}"
@@ -456,38 +482,39 @@ impl Outcome {
             }
         };
         let annotation = self.views.annotation(&simulation, report);
-        match (self.quiet, self.format) {
-            (true, _) => {}
-            (false, Format::Table) => messages.line(&summary::text(&result)),
-            (false, Format::Json) => {
-                messages.line(&self.views.object(&result, annotation.as_ref()).to_string())
-            }
-        }
-        if self.format == Format::Table
-            && let Some(text) = self.views.text(&result, annotation.as_ref())
-        {
-            messages.line(&text);
-        }
+        self.print(&result, annotation.as_ref(), messages);
+        let mut failed = |what: &str, path: &Path, error: io::Error| {
+            let path = path.display();
+            messages
+                .line(&format!("longma: cannot write the {what} to {path}: {error}; {HOST_FAULT_MESSAGE}"));
+            written = Err(NotWritten(HOST_FAULT_STATUS));
+        };
         if let Some(path) = self.views.file()
             && let Err(error) =
                 write_whole(path, &self.views.page(&result, &self.machine, annotation.as_ref()))
         {
-            messages.line(&format!(
-                "longma: cannot write the report to {}: {error}; {HOST_FAULT_MESSAGE}",
-                path.display()
-            ));
-            written = Err(NotWritten(HOST_FAULT_STATUS));
+            failed("report", path, error);
         }
         if let Some(path) = &self.stats_out
             && let Err(error) = self.write(path, &result.to_json().to_string())
         {
-            messages.line(&format!(
-                "longma: cannot write the result to {}: {error}; {HOST_FAULT_MESSAGE}",
-                path.display()
-            ));
-            written = Err(NotWritten(HOST_FAULT_STATUS));
+            failed("result", path, error);
         }
         written
+    }
+
+    /// Prints the summary, and the assembly if it is requested.
+    fn print(&self, result: &RunResult, annotation: Option<&Annotation>, messages: &Messages) {
+        match (self.quiet, self.format) {
+            (true, _) => {}
+            (false, Format::Table) => messages.line(&summary::text(result)),
+            (false, Format::Json) => messages.line(&self.views.object(result, annotation).to_string()),
+        }
+        if self.format == Format::Table
+            && let Some(text) = self.views.text(result, annotation)
+        {
+            messages.line(&text);
+        }
     }
 
     /// Writes the result and, in the same directory, the machine with all defaults. The machine is skipped for paths in

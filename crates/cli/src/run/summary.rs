@@ -184,6 +184,9 @@ fn in_bytes(bytes: u64) -> String {
 }
 
 fn functions(result: &RunResult, to: &mut String) {
+    if result.functions.is_empty() {
+        return;
+    }
     let timed = result.summary.stack.is_some();
     let cost = |function: &FunctionTime| if timed { function.cycles } else { function.instructions as f64 };
     let total: f64 = result.functions.iter().map(cost).sum();

@@ -10,6 +10,7 @@ mod intervals;
 mod kernel_execution;
 mod limits;
 mod quantum;
+mod replay;
 mod result;
 mod sampling;
 #[cfg(test)]
@@ -45,6 +46,8 @@ use intervals::Intervals;
 use kernel_execution::KernelCounts;
 pub use limits::{Limits, Snapshots};
 pub use longma_memory::{Traffic, placement::Policy};
+use replay::Recording;
+pub use replay::RecordingError;
 pub use result::{ResultError, RunResult, Summary};
 use sampling::Sampler;
 pub use sampling::{Estimate, INTERVAL, MIN_UNITS, SamplingError, SamplingPlan, SamplingReport};
@@ -116,6 +119,8 @@ pub struct TimingSimulation {
     end: Time,
     /// Summaries of the run so far, if they are requested.
     intervals: Option<Intervals>,
+    /// The ChampSim trace of the counted instructions, if one is written.
+    recording: Option<Recording>,
 }
 
 impl fmt::Debug for TimingSimulation {
@@ -195,6 +200,7 @@ impl TimingSimulation {
             threads: 0,
             end: start,
             intervals: None,
+            recording: None,
         };
         if let Some(sampler) = &mut sampler {
             simulation.begin_sampling(sampler);
@@ -218,6 +224,9 @@ impl TimingSimulation {
         let core = &mut self.cores[number];
         match self.phase {
             Phase::Counted => {
+                if let Some(recording) = &mut self.recording {
+                    recording.append(self.threads, guest.trace(), &*guest);
+                }
                 let mut port = self.memory.port(number);
                 port.set_space(SpaceId(0));
                 core.model.drain(guest.trace(), &*guest, &mut port);
