@@ -1,6 +1,6 @@
 //! Instruction traces in ChampSim's format: written from execution traces, and turned into execution traces.
 //!
-//! Source: ChampSim, inc/trace_instruction.h (`input_instr`, 64 bytes) and inc/instruction.h (how a branch's kind follows from
+//! Source: ChampSim, inc/trace_instruction.h ("input_instr", 64 bytes) and inc/instruction.h (how a branch's kind follows from
 //! its registers).
 
 mod code;
