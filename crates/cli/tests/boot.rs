@@ -215,7 +215,7 @@ fn files_that_are_not_kernels_are_refused_by_name() {
     let shared = folder.path().to_str().unwrap();
     let qcow2 = folder.path().join("disk.qcow2");
     std::fs::write(&qcow2, [0; 512]).unwrap();
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 14] = [
         (&[], "required"),
         (&["--kernel", kernel, "--offline"], "required"),
         (
@@ -234,6 +234,7 @@ fn files_that_are_not_kernels_are_refused_by_name() {
         (&["--kernel", kernel, "--initrd", "/nonexistent/initrd"], "/nonexistent/initrd: No such file"),
         (&["--kernel", kernel, "--memory", "1MiB"], "from 64 MiB to 64 GiB"),
         (&["--kernel", kernel, "--memory", "lots"], "lots"),
+        (&["--kernel", "/dev/zero", "--memory", "64MiB"], "/dev/zero: is larger than 64 MiB"),
         (&["--kernel", kernel, "--append", &long], "5000 bytes"),
     ];
     for (arguments, expected) in cases {

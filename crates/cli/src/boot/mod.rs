@@ -12,7 +12,8 @@ use longma_sim::ManifestProgram;
 use longma_system::boot::{Kernel, load};
 use longma_system::{Configuration, Debugger, Machine, Pace, Stop, Turn};
 use std::error::Error;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -131,8 +132,8 @@ impl Boot {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     arguments.refuse_outside_of_models()?;
     let boot = Boot::of(arguments)?;
-    let image = read(&boot.kernel)?;
-    let initrd = boot.initrd.as_deref().map(read).transpose()?;
+    let image = read(&boot.kernel, arguments.memory)?;
+    let initrd = boot.initrd.as_deref().map(|path| read(path, arguments.memory)).transpose()?;
     let mut machine = Machine::new(&Configuration {
         cores: arguments.cores,
         memory_bytes: arguments.memory,
@@ -246,8 +247,16 @@ fn listen(place: &str) -> Result<Debugger, String> {
     Ok(debugger)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))
+/// Reads a file of at most `limit` bytes: a device such as /dev/zero has no end.
+fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    let failed = |error: io::Error| format!("{}: {error}", path.display());
+    let file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(limit.saturating_add(1)).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > limit {
+        return Err(format!("{}: is larger than {} MiB", path.display(), limit >> 20));
+    }
+    Ok(bytes)
 }
 
 /// Runs the machine with its console on standard output, and `input` typed.

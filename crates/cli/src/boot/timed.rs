@@ -27,6 +27,9 @@ const WARM: u8 = 3;
 /// of the host.
 const SLICE: u64 = 500_000;
 
+/// Bytes of a file of symbols at most: a vmlinux with debug information has several hundred MiB.
+const MAX_SYMBOLS: u64 = 2 << 30;
+
 #[derive(clap::Args)]
 pub struct Options {
     /// How much is modelled.
@@ -167,7 +170,7 @@ impl Options {
 }
 
 fn symbols(path: &Path) -> Result<KernelSymbols, String> {
-    let bytes = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let bytes = super::read(path, MAX_SYMBOLS)?;
     KernelSymbols::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
