@@ -233,15 +233,18 @@ fn heading(
     (pairs, took): (usize, Option<Duration>),
     width: usize,
 ) -> String {
+    let share = match sweep.frame_cycles {
+        0 => String::new(),
+        _ => format!(", {} % of them in the softirq", sweep.softirq_share),
+    };
     let mut words = vec![
         format!(
             "{}, modelled: one flow of {:.0} Gb/s through {}, MTU {mtu}",
             sweep.machine, nic.gbps, nic.name
         ),
         format!(
-            "{} cycles a frame besides the receiver's own, {} % of them in the softirq; {pairs} pairs of {} MB{}",
+            "{} cycles a frame besides the receiver's own{share}; {pairs} pairs of {} MB{}",
             sweep.frame_cycles,
-            sweep.softirq_share,
             sweep.bytes / 1_000_000,
             took.map_or(String::new(), |took| format!(" in {:.0} s", took.as_secs_f64()))
         ),

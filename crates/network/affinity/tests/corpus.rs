@@ -133,7 +133,9 @@ fn tune_and_advice_agree_about_nodes_and_usable_cpus() {
         let places = usable(host);
         let decisions = dry_run(host, &[], Exclusions::default()).unwrap();
         let moved: Vec<_> = decisions.iter().filter(|decision| decision.act == Act::WouldMove).collect();
-        assert!(!moved.is_empty() || places.len() < 3, "{}: {decisions:?}", shape.name);
+        // A virtual interface without queues has nothing to move but its applications, of which the recording has none.
+        let has_queues = decisions.iter().all(|decision| decision.act != Act::Missing);
+        assert!(!moved.is_empty() || places.len() < 3 || !has_queues, "{}: {decisions:?}", shape.name);
         let advised: Vec<u32> = spread.groups.iter().map(|group| group.node).collect();
         for decision in moved {
             let cpus: CpuSet = decision.to.as_ref().unwrap().parse().unwrap();
