@@ -217,7 +217,7 @@ fn files_that_are_not_kernels_are_refused_by_name() {
     std::fs::write(&qcow2, [0; 512]).unwrap();
     let cases: [(&[&str], &str); 14] = [
         (&[], "required"),
-        (&["--kernel", kernel, "--offline"], "required"),
+        (&["--kernel", kernel, "--offline"], "omit it with --kernel"),
         (
             &["--kernel", kernel, "--share", "/nonexistent"],
             "--share /nonexistent: cannot share the folder: No such file",

@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(value_enum, required_unless_present = "kernel", conflicts_with_all = ["kernel", "initrd"])]
     system: Option<System>,
     /// Use no network to prepare the system.
-    #[arg(long, requires = "system")]
+    #[arg(long)]
     offline: bool,
     /// The kernel: vmlinuz as Debian ships it (EFI zboot with zstd), vmlinux.efi, or vmlinux.
     #[arg(long, value_name = "FILE")]
@@ -97,6 +97,10 @@ impl Boot {
     fn of(arguments: &Arguments) -> Result<Self, Box<dyn Error>> {
         let given = arguments.append.as_deref();
         match (&arguments.kernel, arguments.system) {
+            // clap waives `requires` where --kernel conflicts with a system.
+            (Some(_), _) if arguments.offline => {
+                Err("--offline is for a system that is fetched, such as debian: omit it with --kernel".into())
+            }
             (Some(kernel), _) => Ok(Self {
                 kernel: kernel.clone(),
                 initrd: arguments.initrd.clone(),
