@@ -63,7 +63,7 @@ const ADVICE: [(char, &[&str], &[&str]); 5] = [
 ];
 
 /// Every option of `advise`, likewise. Without an option that selects a kind, an option that does so selects it.
-const OF_ADVICE: [(&str, &str, &str); 19] = [
+const OF_ADVICE: [(&str, &str, &str); 20] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "cot"),
     ("--connect", "x", "ct"),
@@ -83,6 +83,7 @@ const OF_ADVICE: [(&str, &str, &str); 19] = [
     ("--format", "json", "lcort"),
     ("--format", "systemd", "lcort"),
     ("--candidates=3", "--format=json", "lcort"),
+    ("--to", "/nowhere", "lcort"),
 ];
 
 fn holds(ways: &[(char, &[&str], &[&str])], options: &[(&str, &str, &str)]) {

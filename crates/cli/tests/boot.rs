@@ -190,8 +190,8 @@ fn options_that_do_not_fit_a_level_are_refused() {
     let cases: [(&[&str], &str); 6] = [
         (&["--roi"], "--roi is for levels cache and timing"),
         (&["--level", "cache", "--core", "in-order"], "--core is for level timing"),
-        (&["--level", "cache", "--net", "user"], "--net is for level functional"),
-        (&["--level", "timing", "--gdb", "0"], "--gdb is for level functional"),
+        (&["--level", "cache", "--net", "user"], "--net works at level functional only"),
+        (&["--level", "timing", "--gdb", "0"], "--gdb works at level functional only"),
         (&["--level", "timing", "--cores", "16"], "has 4 cores, and 16 are booted"),
         (&["--level", "timing", "--symbols", text.to_str().unwrap()], "symbols.txt: line 1 is no symbol"),
     ];
