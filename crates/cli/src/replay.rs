@@ -8,6 +8,7 @@ use std::{
 };
 
 use clap::ValueEnum;
+use longma_command_line::output;
 use longma_lab::{MachineEdit, open_machine};
 use longma_run_results::page::{RunPage, page};
 use longma_runner::{
@@ -88,10 +89,11 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let machine =
         Arc::new(open_machine(&arguments.machine, &arguments.set).map_err(|error| error.to_string())?);
     let result = replayed(arguments, &machine)?;
-    match arguments.format {
-        Format::Table => println!("{}", summary::text(&result)),
-        Format::Json => println!("{}", result.to_json()),
-    }
+    let text = match arguments.format {
+        Format::Table => summary::text(&result),
+        Format::Json => result.to_json().to_string(),
+    };
+    output::print(&format!("{text}\n")).map_err(|error| error.to_string())?;
     let write = |path: &PathBuf, text: &str| {
         fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
     };

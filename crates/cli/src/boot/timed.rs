@@ -245,7 +245,7 @@ fn text(result: &SystemResult) -> String {
     line(String::new());
     let is_timed = result.run.summary.stack.is_some();
     line(format!(
-        "{:<8}{:>16}{:>7} {:>16}{:>7} {:>12}{:>12}{:>12}  memory-bound",
+        "{:<8}{:>16}{:>8} {:>16}{:>7} {:>12}{:>12}{:>12}  memory-bound",
         "", "instructions", "", "cycles", "IPC", "fetches", "data", "mispredicts"
     ));
     let all = result.run.summary.instructions.max(1) as f64;
@@ -263,7 +263,7 @@ fn text(result: &SystemResult) -> String {
             false => (String::new(), String::new()),
         };
         line(format!(
-            "{:<8}{:>16}{:>5.1} % {:>16}{ipc:>7} {:>12}{:>12}{:>12}  {bound}",
+            "{:<8}{:>16}{:>6.1} % {:>16}{ipc:>7} {:>12}{:>12}{:>12}  {bound}",
             privilege.name(),
             grouped(share.instructions),
             100.0 * share.instructions as f64 / all,

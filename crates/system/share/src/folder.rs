@@ -122,8 +122,12 @@ impl Place {
         unlinkat(self, name, if is_folder { AtFlags::REMOVEDIR } else { AtFlags::empty() })
     }
 
-    /// Renames an entry of this folder to one of `target`, which is replaced.
+    /// Renames an entry of this folder to one of `target`, which is replaced. A relative symbolic link would lead
+    /// elsewhere from another folder, for programs of the host too, and stays where it is.
     pub fn rename(&self, name: &[u8], target: &Self, new_name: &[u8]) -> Result<(), Errno> {
+        if self.walk(name)?.kind()? == FileType::Symlink {
+            return Err(Errno::PERM);
+        }
         renameat(self, name, target, new_name)
     }
 

@@ -6,6 +6,7 @@ mod reading;
 use std::{path::PathBuf, process::ExitCode};
 
 use clap::ValueEnum;
+use longma_command_line::output;
 
 pub use difference::{Difference, StackChange, changed_inputs, differences, stack_changes};
 pub use reading::{Figure, Figures};
@@ -65,9 +66,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             .take(arguments.top)
             .collect()
     };
-    match arguments.format {
-        Format::Json => println!("{}", difference::object(&before, &after, &shown)),
-        Format::Table => print!("{}", difference::table(&before, &after, &shown, all.len())),
-    }
-    Ok(ExitCode::SUCCESS)
+    let text = match arguments.format {
+        Format::Json => format!("{}\n", difference::object(&before, &after, &shown)),
+        Format::Table => difference::table(&before, &after, &shown, all.len()),
+    };
+    output::print(&text).map_err(|error| error.to_string())
 }

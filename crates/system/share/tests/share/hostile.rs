@@ -66,6 +66,9 @@ fn a_symbolic_link_is_not_followed() {
         assert!(client.set(fid, 8, [0; 3], 0).is_err());
         assert!(client.set(fid, 1, [0o777, 0, 0], 0).is_err());
         assert_eq!(client.call(70, &[words(&[ROOT, fid]), text("name")]), Err(Errno::PERM));
+        // From another folder it would lead elsewhere.
+        let rename = [words(&[ROOT]), text(name), words(&[ROOT]), text("moved")];
+        assert_eq!(client.call(74, &rename), Err(Errno::PERM), "{name}");
     }
     // The guest can put one nowhere.
     assert_eq!(client.call(16, &[words(&[ROOT]), text("new"), text("/etc"), words(&[0])]), Err(Errno::PERM));

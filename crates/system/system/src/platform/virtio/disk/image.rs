@@ -16,6 +16,8 @@ use super::DiskError;
 
 /// The first bytes of a qcow2 image.
 const MAGIC: [u8; 4] = *b"QFI\xfb";
+/// Offset of the encryption method in the header: 0 for none.
+const ENCRYPTION_METHOD: u64 = 32;
 /// The maximum number of images of which each is behind the last.
 const MOST_BACKING: usize = 16;
 
@@ -101,6 +103,13 @@ fn detect(path: &Path) -> Result<Format, DiskError> {
     }
 }
 
+/// Whether the header of a qcow2 image names an encryption method, which imago ignores.
+fn is_encrypted(path: &Path) -> io::Result<bool> {
+    let mut method = [0; 4];
+    let is_whole = File::open(path)?.read_exact_at(&mut method, ENCRYPTION_METHOD).is_ok();
+    Ok(is_whole && method != [0; 4])
+}
+
 /// The images that may be behind another.
 struct BackingImages {
     /// Those that the user has named.
@@ -111,6 +120,9 @@ impl BackingImages {
     /// Opens a qcow2 image with up to `depth` images behind it.
     fn open(&self, path: &Path, is_written: bool, depth: usize) -> Result<FormatAccess<Storage>, DiskError> {
         let refused = |error| DiskError::Image { path: path.to_owned(), error };
+        if is_encrypted(path)? {
+            return Err(DiskError::Encrypted);
+        }
         let options = StorageOpenOptions::new().filename(path).write(is_written);
         let storage = Storage::open(options).map_err(refused)?;
         let mut image = Qcow2::<Storage>::open_image(storage, is_written).map_err(refused)?;

@@ -56,6 +56,9 @@ pub enum DiskError {
         "disk: the image has its data in another file, which is not supported; `qemu-img convert` makes one file"
     )]
     DataFile,
+    /// The image is encrypted. Without the key its guest would read ciphertext and write plaintext between it.
+    #[error("disk: the image is encrypted, which is not supported; `qemu-img convert` decrypts it")]
+    Encrypted,
     /// Too many images are behind the image, or it is behind itself.
     #[error("disk: more than 16 images are behind the image")]
     Depth,

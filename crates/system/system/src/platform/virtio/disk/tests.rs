@@ -147,6 +147,20 @@ fn an_image_behind_itself_or_of_unknown_format_is_refused() {
 }
 
 #[test]
+fn an_encrypted_image_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("disk.qcow2");
+    for method in [1, 2] {
+        qcow2(&path, None);
+        let mut bytes = std::fs::read(&path).expect("it was created");
+        bytes[35] = method;
+        std::fs::write(&path, bytes).expect("the folder is writable");
+        let error = open(&path, &DiskOptions::default()).expect_err("it must not be opened");
+        assert!(error.contains("encrypted"), "{error}");
+    }
+}
+
+#[test]
 fn name_and_first_bytes_must_agree_unless_the_user_says_the_format() {
     let folder = folder();
     let (plain, image) = (folder.path().join("disk.qcow2"), folder.path().join("disk.img"));
