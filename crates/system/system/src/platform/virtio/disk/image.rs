@@ -51,9 +51,12 @@ impl Image {
         if format == Format::Raw {
             return Ok(Self::Raw(File::options().read(true).write(is_written).open(path)?));
         }
+        if is_written {
+            return Err(DiskError::ReadOnly);
+        }
         let images =
             BackingImages { named: named.iter().map(std::fs::canonicalize).collect::<Result<_, _>>()? };
-        Ok(Self::Qcow2(Box::new(images.open(path, is_written, MOST_BACKING)?)))
+        Ok(Self::Qcow2(Box::new(images.open(path, MOST_BACKING)?)))
     }
 
     /// The bytes of the disk.
@@ -118,14 +121,14 @@ struct BackingImages {
 
 impl BackingImages {
     /// Opens a qcow2 image with up to `depth` images behind it.
-    fn open(&self, path: &Path, is_written: bool, depth: usize) -> Result<FormatAccess<Storage>, DiskError> {
+    fn open(&self, path: &Path, depth: usize) -> Result<FormatAccess<Storage>, DiskError> {
         let refused = |error| DiskError::Image { path: path.to_owned(), error };
         if is_encrypted(path)? {
             return Err(DiskError::Encrypted);
         }
-        let options = StorageOpenOptions::new().filename(path).write(is_written);
+        let options = StorageOpenOptions::new().filename(path);
         let storage = Storage::open(options).map_err(refused)?;
-        let mut image = Qcow2::<Storage>::open_image(storage, is_written).map_err(refused)?;
+        let mut image = Qcow2::<Storage>::open_image(storage, false).map_err(refused)?;
         let backing = match image.implicit_backing_file() {
             None => None,
             Some(name) => {
@@ -138,7 +141,7 @@ impl BackingImages {
                             .and_then(|storage| Raw::builder(storage).open(DenyImplicitOpenGate::default()));
                         FormatAccess::new(raw.map_err(refused)?)
                     }
-                    Some("qcow2") => self.open(&place, false, depth)?,
+                    Some("qcow2") => self.open(&place, depth)?,
                     _ => return Err(DiskError::BackingFormat(name.clone())),
                 })
             }

@@ -56,6 +56,11 @@ pub enum DiskError {
         "disk: the image has its data in another file, which is not supported; `qemu-img convert` makes one file"
     )]
     DataFile,
+    /// The guest's writes should change a qcow2 image. To allocate blocks by damaged tables does not end.
+    #[error(
+        "disk: writes cannot change a qcow2 image: leave write out, or make a raw image with `qemu-img convert`"
+    )]
+    ReadOnly,
     /// The image is encrypted. Without the key its guest would read ciphertext and write plaintext between it.
     #[error("disk: the image is encrypted, which is not supported; `qemu-img convert` decrypts it")]
     Encrypted,
