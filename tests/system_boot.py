@@ -147,9 +147,9 @@ no pipe is made
 read only
 """
 PREPARED_SCRIPT = f"""limit 120
-expect work is at /mnt/work
+expect shared is at /mnt/shared
 expect ~ #
-send (uname -m; nproc) >> /mnt/work/from-the-guest; ping -c 1 10.0.2.2\\n
+send (uname -m; nproc) >> /mnt/shared/from-the-guest; ping -c 1 10.0.2.2\\n
 expect 1 packets received
 send exit {STATUS}\\n
 expect Power down
@@ -423,7 +423,7 @@ def prepared(command, kernel, folder):
     shared, script = folder / "prepared", folder / "prepared-script"
     shared.mkdir()
     script.write_text(PREPARED_SCRIPT)
-    words = [*command, "debian", "--share", f"{shared},tag=work", "--net", "user", "--cores", "2", "--script", script]
+    words = [*command, "debian", "--share", f"{shared},tag=shared", "--net", "user", "--cores", "2", "--script", script]
     run = lambda *more: subprocess.run(
         [*words, *more], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TIMEOUT_S
     )

@@ -77,7 +77,7 @@ impl RawSample {
     }
 
     /// The address of the bytes, aligned to 64 and valid for reading while the sample lives. A publisher that violates
-    /// the protocol may change what is there at any time.
+    /// the protocol may change the payload at any time.
     pub fn address(&self) -> *const u8 {
         match &self.body {
             Body::Inline(inline) => inline.0.as_ptr().cast(),

@@ -1,4 +1,4 @@
-//! `kill -9` of publishers and subscribers at random moments: the survivors are told, see no wrong byte, and lose
+//! `kill -9` of publishers and subscribers at random moments: the survivors notice, read no wrong byte, and lose
 //! nothing that the dead process held. `LONGMA_PUBSUB_KILLS=100 cargo test -p longma-pubsub --test killed` kills each
 //! side a hundred times.
 

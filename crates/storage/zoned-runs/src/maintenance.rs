@@ -23,7 +23,7 @@ const SLICE_BYTES: u64 = 16 << 10;
 /// Bytes of merged tables after which a merge commits them, and frees its inputs up to there; less if the write buffer is
 /// smaller.
 const COMMIT_BYTES: u64 = 16 << 20;
-/// A batch counts as at least so many bytes, because it takes at least a page of the log.
+/// Minimum size that is charged for a batch: it takes at least a page of the log.
 const LEAST_BATCH_BYTES: u64 = 512;
 /// One key of this many is looked up in older runs, to estimate how much a run makes obsolete.
 const SAMPLED: u64 = 64;

@@ -157,7 +157,7 @@ fn image_of(
         let path = made.path().join(name);
         std::fs::write(&path, bytes).map_err(write(&path))?;
     }
-    // What is there is not complete.
+    // An earlier attempt left an incomplete image.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::rename(made.keep(), &folder).map_err(write(&folder))?;
     let downloads = cache.join("packages");

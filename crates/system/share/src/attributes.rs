@@ -1,5 +1,5 @@
 //! How the host's status of a file looks in the guest. Files of the user who runs the machine belong to the guest's
-//! root, those of others to nobody, since the guest's users are not the host's.
+//! root, those of others to user 65534 (nobody), since the guest's users are not the host's.
 
 use rustix::fs::{FileType, Stat, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::download::Archive;
 
-/// Remembers what it is told.
+/// Records the steps that are reported.
 #[derive(Default)]
 struct Notes(Vec<String>);
 
