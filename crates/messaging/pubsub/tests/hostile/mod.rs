@@ -134,7 +134,7 @@ fn hostile() -> (Home, TopicMemory, ControlPage, UnixStream, RawSubscriber) {
     (home, memory, control, publisher.join().unwrap(), subscriber)
 }
 
-/// Publishes the given words without checks, as the first message.
+/// Publishes the slot `place`, valid or not, as the first message.
 fn first(memory: &TopicMemory, place: u64) {
     let entry = memory.entry(0);
     entry.place.store(place, Ordering::Relaxed);
