@@ -134,9 +134,10 @@ class Sample:
     @property
     def array(self) -> np.ndarray[Any, Any]:
         """A read-only array in the topic's memory. Copy it to keep it: a topic permits a few samples at once."""
-        if self._native.elements == 0:
-            return np.empty(0, self._dtype)
-        return np.frombuffer(self._native, self._dtype)
+        # `frombuffer` refuses an empty buffer.
+        array = np.frombuffer(self._native, self._dtype) if self._native.elements else np.empty(0, self._dtype)
+        array.flags.writeable = False
+        return array
 
     @property
     def number(self) -> int:

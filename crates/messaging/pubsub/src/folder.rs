@@ -3,11 +3,16 @@
 //! Source: flock(2), unix(7), the XDG Base Directory Specification.
 
 use crate::error::{Error, system};
+use crate::socket;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
+/// How long a new publisher waits for one that no longer listens. The kernel closes the files of a killed process one
+/// after another, so subscribers can notice its end before its lock is free.
+const HANDOVER: Duration = Duration::from_secs(2);
 /// The longest name of a topic, bytes.
 const MAX_NAME: usize = 60;
 /// The longest path of a Unix socket, bytes.
@@ -72,14 +77,21 @@ impl Folder {
     pub(crate) fn take(&self, topic: &str) -> Result<Ownership, Error> {
         let socket = self.socket(topic)?;
         let lock_file = self.path.join(format!("{topic}.lock"));
-        // Repeats if the previous owner removes the file between the two calls.
-        for _ in 0..100 {
+        let deadline = Instant::now() + HANDOVER;
+        // Repeats if the previous owner removes the file between the two calls, and while it ends.
+        while Instant::now() < deadline {
             let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let lock = rustix::fs::open(&lock_file, flags, Mode::RUSR | Mode::WUSR)
                 .map_err(system("opening a topic's lock file"))?;
             match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
-                Err(Errno::WOULDBLOCK) => return Err(Error::Taken(topic.into())),
+                Err(Errno::WOULDBLOCK) => {
+                    if !matches!(socket::connect(&socket, deadline), Ok(None)) {
+                        break;
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                    continue;
+                }
                 Err(errno) => return Err(system("locking a topic's lock file")(errno)),
             }
             let here = rustix::fs::fstat(&lock).map_err(system("reading a topic's lock file"))?;
@@ -195,6 +207,18 @@ mod tests {
         let path = temporary.path().join("topics");
         Folder::open(Some(&path)).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn a_name_is_free_once_a_publisher_that_does_not_listen_has_ended() {
+        let (_temporary, folder) = folder();
+        let owner = folder.take("name").unwrap();
+        let ends = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(owner);
+        });
+        folder.take("name").unwrap();
+        ends.join().unwrap();
     }
 
     #[test]
