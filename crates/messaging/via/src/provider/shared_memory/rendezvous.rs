@@ -327,7 +327,8 @@ fn request_once(
         file.ok_or_else(|| broken("the peer accepted but did not send its half of the shared memory"))?;
     peer.set_peer_half(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
     drop(file);
-    reader.deadline = Some(Instant::now() + HANDSHAKE_TIMEOUT);
+    let handshake = Instant::now() + HANDSHAKE_TIMEOUT;
+    reader.deadline = Some(deadline.map_or(handshake, |deadline| deadline.min(handshake)));
     reader.regions(&peer)?;
     let link = Box::new(join(nic, Arc::new(peer), ask.attributes, barrier)?);
     Ok(Ok(Established { link, remote_attributes }))

@@ -114,6 +114,14 @@ fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
 /// Connects a client to a server at `name`. `serve` gets the server's socket and a page that does not arrive until the
 /// client has returned or has taken too long.
 fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &BlockingPage) + Send) -> Result<ViAttributes, Error> {
+    ask_within(Duration::from_secs(10), name, serve)
+}
+
+fn ask_within(
+    limit: Duration,
+    name: &str,
+    serve: impl FnOnce(&OwnedFd, &BlockingPage) + Send,
+) -> Result<ViAttributes, Error> {
     let place = Named::own(&Settings::default(), name.as_bytes()).unwrap();
     let listening = place.listen(name.as_bytes()).unwrap();
     let nic = Nic::open().unwrap();
@@ -138,8 +146,7 @@ fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &BlockingPage) + Send) -> Res
             page.release();
             in_time
         });
-        let timeout = Some(Duration::from_secs(10));
-        let outcome = vi.connect(&Address::local("honest"), &Address::local(name), timeout);
+        let outcome = vi.connect(&Address::local("honest"), &Address::local(name), Some(limit));
         let _ = back.send(());
         assert!(serving.join().unwrap(), "a client waits for a server longer than its timeout");
         outcome
@@ -197,6 +204,21 @@ fn a_missing_or_unsealed_server_file_is_a_specific_error() {
         let source = std::error::Error::source(&error).map(ToString::to_string);
         assert!(format!("{error} {source:?}").contains(words), "{error} {source:?}");
     }
+}
+
+#[test]
+fn a_server_that_accepts_and_then_hesitates_does_not_extend_the_time_limit() {
+    let seals = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+    let name = format!("halves-slow-{}", std::process::id());
+    let outcome = ask_within(Duration::from_millis(100), &name, |socket, _| {
+        hear_out(socket);
+        let own = memory(HALF_BYTES, seals);
+        // The client may have disconnected already.
+        let _ = send(socket.as_raw_fd(), &accept(), Some(own.as_raw_fd()));
+        std::thread::sleep(Duration::from_millis(800));
+        let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
+    });
+    assert!(matches!(outcome, Err(Error::Timeout)), "{outcome:?}");
 }
 
 #[test]
