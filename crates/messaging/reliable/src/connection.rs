@@ -14,7 +14,7 @@ use std::time::Duration;
 const PARAMETER_BYTES: usize = 8;
 
 /// The maximum size of the request or answer in the packets that open a connection, bytes.
-pub const MAX_GREETING: usize = 512;
+pub const MAX_OPENING_BYTES: usize = 512;
 
 /// The number of transmissions of one packet before which the path is not considered broken if the peer answers.
 const MIN_TRANSMISSIONS: u32 = 8;
@@ -112,7 +112,7 @@ pub enum Loss {
     Violation(Violation),
     /// The peer's answer is malformed.
     #[error("the peer's answer is malformed")]
-    Greeting,
+    MalformedAnswer,
 }
 
 /// The reason why a message was not accepted.
@@ -166,7 +166,7 @@ pub struct Connection {
     /// The cookie to return in `Open`; 0 until the peer asks for one.
     cookie: u64,
     /// The contents of `Open` or `Accept`.
-    greeting: Vec<u8>,
+    opening: Vec<u8>,
     /// When `Accept` must be sent (again).
     accept_due: Option<Duration>,
     /// The payload size of a packet.
@@ -221,19 +221,19 @@ impl Parameters {
         bytes
     }
 
-    fn read(greeting: &[u8]) -> Option<(Self, &[u8])> {
-        let (bytes, words) = greeting.split_first_chunk::<PARAMETER_BYTES>()?;
+    fn read(opening: &[u8]) -> Option<(Self, &[u8])> {
+        let (bytes, rest) = opening.split_first_chunk::<PARAMETER_BYTES>()?;
         let [d0, d1, w0, w1, m0, m1, m2, m3] = *bytes;
         let max_datagram = u16::from_be_bytes([d0, d1]);
         let window = u16::from_be_bytes([w0, w1]);
-        let allowed = usize::from(max_datagram) >= MIN_DATAGRAM && window > 0 && words.len() <= MAX_GREETING;
+        let fits = usize::from(max_datagram) >= MIN_DATAGRAM && window > 0 && rest.len() <= MAX_OPENING_BYTES;
         let max_message = u32::from_be_bytes([m0, m1, m2, m3]);
-        allowed.then_some((Self { max_datagram, window, max_message }, words))
+        fits.then_some((Self { max_datagram, window, max_message }, rest))
     }
 }
 
-/// The minimum datagram size, into which a greeting fits.
-pub const MIN_DATAGRAM: usize = HEADER_BYTES + PARAMETER_BYTES + MAX_GREETING;
+/// The minimum datagram size, into which the packets that open a connection fit.
+pub const MIN_DATAGRAM: usize = HEADER_BYTES + PARAMETER_BYTES + MAX_OPENING_BYTES;
 
 impl Opening {
     /// Decodes an `Open` packet. `None` if it is another packet or malformed.
@@ -246,9 +246,9 @@ impl Opening {
     /// Encodes the rejection, with `tag` as the sender's tag. It may be sent again whenever the `Open` is repeated.
     ///
     /// # Panics
-    /// If `answer` is longer than [`MAX_GREETING`] bytes.
+    /// If `answer` is longer than [`MAX_OPENING_BYTES`] bytes.
     pub fn reject(&self, tag: u64, answer: &[u8], out: &mut Vec<u8>) {
-        assert!(answer.len() <= MAX_GREETING, "an answer of at most {MAX_GREETING} bytes");
+        assert!(answer.len() <= MAX_OPENING_BYTES, "an answer of at most {MAX_OPENING_BYTES} bytes");
         let payload = self.parameters.write(answer);
         Packet { payload: &payload, ..Packet::new(Kind::Reject, self.from, tag) }.write(out);
     }
@@ -279,7 +279,7 @@ impl Connection {
     /// the packets of this connection from those of earlier ones, and from those forged by attackers off the path.
     ///
     /// # Panics
-    /// If the tag is 0, the configuration is outside its ranges, or the request is longer than [`MAX_GREETING`] bytes.
+    /// If the tag is 0, the configuration is outside its ranges, or the request is longer than [`MAX_OPENING_BYTES`] bytes.
     pub fn open(config: Config, tag: u64, request: &[u8], now: Duration) -> Self {
         Self::new(config, Phase::Opening, tag, request, now)
     }
@@ -295,10 +295,10 @@ impl Connection {
         connection
     }
 
-    fn new(config: Config, phase: Phase, tag: u64, greeting: &[u8], now: Duration) -> Self {
+    fn new(config: Config, phase: Phase, tag: u64, opening: &[u8], now: Duration) -> Self {
         assert!(
-            tag != 0 && greeting.len() <= MAX_GREETING,
-            "the tag must not be 0, and the greeting must fit"
+            tag != 0 && opening.len() <= MAX_OPENING_BYTES,
+            "the tag must not be 0, and the opening data must fit"
         );
         assert!(
             usize::from(config.max_datagram) >= MIN_DATAGRAM,
@@ -311,7 +311,7 @@ impl Connection {
             tag,
             peer: 0,
             cookie: 0,
-            greeting: Parameters::of(&config).write(greeting),
+            opening: Parameters::of(&config).write(opening),
             accept_due: None,
             fragment: 0,
             max_message: 0,
@@ -452,7 +452,7 @@ impl Connection {
 
     fn answered(&mut self, now: Duration, packet: &Packet) {
         let Some((parameters, answer)) = Parameters::read(packet.payload) else {
-            return self.lose(Loss::Greeting);
+            return self.lose(Loss::MalformedAnswer);
         };
         if packet.kind == Kind::Reject {
             self.events.push_back(Event::Rejected(answer.to_vec()));
@@ -561,7 +561,7 @@ impl Connection {
             self.lose(Loss::Silent(self.config.give_up_after));
         } else if now >= self.again {
             self.again = now + self.backed_off();
-            Packet { payload: &self.greeting, ..Packet::new(Kind::Open, self.cookie, self.tag) }.write(out);
+            Packet { payload: &self.opening, ..Packet::new(Kind::Open, self.cookie, self.tag) }.write(out);
             return true;
         }
         false
@@ -604,7 +604,7 @@ impl Connection {
         }
         if self.accept_due.is_some_and(|at| at <= now) {
             self.accept_due = Some(now + self.backed_off());
-            Packet { payload: &self.greeting, ..Packet::new(Kind::Accept, self.peer, self.tag) }.write(out);
+            Packet { payload: &self.opening, ..Packet::new(Kind::Accept, self.peer, self.tag) }.write(out);
             return true;
         }
         if self.transmit_data(now, out) {

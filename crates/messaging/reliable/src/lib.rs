@@ -13,7 +13,7 @@ mod sender;
 pub mod wire;
 
 pub use connection::{
-    Config, Connection, Event, Loss, MAX_GREETING, MIN_DATAGRAM, Opening, SendError, Statistics,
+    Config, Connection, Event, Loss, MAX_OPENING_BYTES, MIN_DATAGRAM, Opening, SendError, Statistics,
     USUAL_PACKET_BYTES, answer_stray, request_cookie,
 };
 pub use packet::{HEADER_BYTES, Kind, MAX_HEADER_BYTES, MAX_SACK_WORDS, Packet, PacketError};

@@ -37,7 +37,7 @@ pub enum Violation {
 }
 
 #[derive(Clone, Debug)]
-struct Early {
+struct BufferedPacket {
     payload: Vec<u8>,
     first: bool,
     last: bool,
@@ -49,7 +49,7 @@ pub struct Receiver {
     /// The number of the next packet in sequence.
     next: u64,
     /// Out-of-order packets: entry `i` is packet `next + 1 + i`.
-    early: VecDeque<Option<Early>>,
+    early: VecDeque<Option<BufferedPacket>>,
     /// The maximum number of packets to buffer.
     window: u16,
     max_message: usize,
@@ -100,7 +100,8 @@ impl Receiver {
         if slot.is_some() {
             return Ok(Arrival::Duplicate);
         }
-        *slot = Some(Early { payload: packet.payload.to_vec(), first: packet.first, last: packet.last });
+        *slot =
+            Some(BufferedPacket { payload: packet.payload.to_vec(), first: packet.first, last: packet.last });
         Ok(Arrival::Early)
     }
 

@@ -185,9 +185,9 @@ impl Sender {
         let mut arrived = 0;
         while self.base < ack.below {
             arrived += u32::from(self.arrived(0, now));
-            let done = self.queue.pop_front().expect("acknowledged packets were sent");
-            self.messages_delivered += u64::from(done.last);
-            self.recycle(done.payload);
+            let packet = self.queue.pop_front().expect("acknowledged packets were sent");
+            self.messages_delivered += u64::from(packet.last);
+            self.recycle(packet.payload);
             self.base += 1;
             self.sent -= 1;
         }

@@ -1,7 +1,7 @@
 //! Hostile UDP peers: one that sends endless requests and never accepts an answer, and many that request connections.
 //! Forged packets are tested in `longma-reliable`.
 
-use super::message::{Greeting, MessageHeader};
+use super::message::{ConnectionParameters, MessageHeader};
 use crate::descriptor::RemoteSegment;
 use crate::memory::MemoryRegion;
 use crate::protection::{MemoryAttributes, MemoryHandle};
@@ -32,9 +32,12 @@ impl Asker {
         let socket = UdpSocket::bind((host, 0)).unwrap();
         socket.connect(server).unwrap();
         socket.set_nonblocking(true).unwrap();
-        let greeting =
-            Greeting { requested: asked.into(), requesting: b"asker".to_vec(), attributes: evil() };
-        let connection = Connection::open(Config::default(), 0x5eed, &greeting.write(), Duration::ZERO);
+        let parameters = ConnectionParameters {
+            requested: asked.into(),
+            requesting: b"asker".to_vec(),
+            attributes: evil(),
+        };
+        let connection = Connection::open(Config::default(), 0x5eed, &parameters.write(), Duration::ZERO);
         Self { socket, connection, begin: Instant::now() }
     }
 
@@ -201,12 +204,15 @@ fn an_honest_client_is_admitted(nic: &Nic, place: &str) {
 #[test]
 fn requests_with_forged_source_addresses_do_not_block_an_honest_client() {
     let (nic, place) = served_slowly();
-    let greeting =
-        Greeting { requested: b"served".to_vec(), requesting: b"nobody".to_vec(), attributes: evil() };
+    let parameters = ConnectionParameters {
+        requested: b"served".to_vec(),
+        requesting: b"nobody".to_vec(),
+        attributes: evil(),
+    };
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     for tag in 1..=2000 {
         let mut out = Vec::new();
-        let mut asking = Connection::open(Config::default(), tag, &greeting.write(), Duration::ZERO);
+        let mut asking = Connection::open(Config::default(), tag, &parameters.write(), Duration::ZERO);
         asking.transmit(Duration::ZERO, &mut out);
         socket.send_to(&out, &place).unwrap();
         if tag % 32 == 0 {

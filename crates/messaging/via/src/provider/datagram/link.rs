@@ -8,7 +8,7 @@ use super::node::Node;
 use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
 use crate::provider::slices::{gather, scatter};
-use crate::provider::{Bell, EndReason, Header, Link, Outgoing, Posted, Refusal, Request, Target};
+use crate::provider::{EndReason, Header, Link, Outgoing, Posted, Refusal, Request, Target, WakeSource};
 use longma_reliable::{Event, Loss, SendError};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -172,7 +172,7 @@ fn reason_of(loss: &Loss) -> EndReason {
         Loss::Silent(_) => EndReason::TimedOut,
         Loss::Blocked(_) => EndReason::PathMtu,
         Loss::Reset => EndReason::PeerExited,
-        Loss::Violation(_) | Loss::Greeting => EndReason::ProtocolViolation,
+        Loss::Violation(_) | Loss::MalformedAnswer => EndReason::ProtocolViolation,
     }
 }
 
@@ -234,11 +234,11 @@ impl Link for DatagramLink {
         self.send_answers(target)
     }
 
-    fn arm(&mut self) -> Bell {
+    fn arm(&mut self) -> WakeSource {
         if !std::mem::replace(&mut self.armed, true) {
             self.node.arm(true);
         }
-        Bell::Word { word: &raw const *self.quiet, value: 0 }
+        WakeSource::Word { word: &raw const *self.quiet, value: 0 }
     }
 
     fn disarm(&mut self) {

@@ -6,7 +6,7 @@ use crate::attributes::{Reliability, ViAttributes};
 use crate::descriptor::{RemoteSegment, Status};
 use crate::protection::{MemoryHandle, ProtectionTag};
 use crate::provider::{Header, Request};
-use longma_reliable::MAX_GREETING;
+use longma_reliable::MAX_OPENING_BYTES;
 
 /// The size of a message header, bytes.
 pub const HEAD_BYTES: usize = 32;
@@ -87,12 +87,12 @@ impl MessageHeader {
     }
 }
 
-/// The maximum discriminator length. A greeting holds two discriminators.
+/// The maximum discriminator length. Connection parameters hold two discriminators.
 pub const MAX_DISCRIMINATOR: usize = 200;
 
 /// The data exchanged when a VI requests or accepts a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Greeting {
+pub struct ConnectionParameters {
     /// The discriminator of the requested VI.
     pub requested: Vec<u8>,
     /// The discriminator of the requesting VI.
@@ -101,8 +101,8 @@ pub struct Greeting {
     pub attributes: ViAttributes,
 }
 
-impl Greeting {
-    /// Encodes the greeting.
+impl ConnectionParameters {
+    /// Encodes the parameters.
     pub fn write(&self) -> Vec<u8> {
         let ViAttributes { reliability, max_transfer_bytes, rdma_write, rdma_read, .. } = self.attributes;
         let mut bytes = vec![reliability as u16 as u8, u8::from(rdma_write) | u8::from(rdma_read) << 1];
@@ -111,11 +111,11 @@ impl Greeting {
             bytes.push(name.len().min(MAX_DISCRIMINATOR) as u8);
             bytes.extend(&name[..name.len().min(MAX_DISCRIMINATOR)]);
         }
-        debug_assert!(bytes.len() <= MAX_GREETING);
+        debug_assert!(bytes.len() <= MAX_OPENING_BYTES);
         bytes
     }
 
-    /// Decodes a greeting. `None` if it is invalid.
+    /// Decodes connection parameters. `None` if they are invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let ([reliability, flags, m0, m1, m2, m3], rest) = bytes.split_first_chunk()?;
         let (requested, rest) = name(rest)?;
@@ -181,7 +181,7 @@ mod tests {
         }
 
         #[test]
-        fn greetings_round_trip(
+        fn connection_parameters_round_trip(
             requested in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
             requesting in proptest::collection::vec(any::<u8>(), 0..=MAX_DISCRIMINATOR),
             level in 0usize..3, max_transfer_bytes: u32, rdma_write: bool, rdma_read: bool,
@@ -189,21 +189,21 @@ mod tests {
             let reliability = Reliability::ALL[level];
             let tag = ProtectionTag::default();
             let attributes = ViAttributes { reliability, max_transfer_bytes, tag, rdma_write, rdma_read };
-            let greeting = Greeting { requested, requesting, attributes };
-            prop_assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
+            let parameters = ConnectionParameters { requested, requesting, attributes };
+            prop_assert_eq!(ConnectionParameters::read(&parameters.write()), Some(parameters));
         }
 
         #[test]
-        fn an_overlong_name_is_not_a_greeting(length in MAX_DISCRIMINATOR + 1..=255) {
+        fn parameters_with_an_overlong_name_are_invalid(length in MAX_DISCRIMINATOR + 1..=255) {
             let mut bytes = vec![2, 3, 0, 0, 1, 0, length as u8];
             bytes.resize(7 + length, b'x');
             bytes.push(0);
-            prop_assert_eq!(Greeting::read(&bytes), None);
+            prop_assert_eq!(ConnectionParameters::read(&bytes), None);
         }
 
         #[test]
         fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-            let _ = (MessageHeader::read(&bytes), Greeting::read(&bytes));
+            let _ = (MessageHeader::read(&bytes), ConnectionParameters::read(&bytes));
         }
     }
 }

@@ -164,7 +164,7 @@ impl Node {
     fn wake_for_deadline(&self, state: &mut State) {
         if state.next_due().is_some_and(|at| at + service_thread::LEAVE_TO_PROGRAMS < state.sleeps_until) {
             state.sleeps_until = Duration::ZERO;
-            self.wakeup.ring();
+            self.wakeup.signal();
         }
     }
 
@@ -222,7 +222,7 @@ impl Node {
                 let own = state.paths.by_tag.get(&tag).and_then(|path| path.vi);
                 state.news.retain(|vi| Some(*vi) != own);
                 if !state.news.is_empty() {
-                    self.wakeup.ring();
+                    self.wakeup.signal();
                 }
                 self.notify_change();
             }
@@ -246,7 +246,7 @@ impl Node {
         if sleeps {
             state.sleepers += 1;
             drop(state);
-            self.wakeup.ring();
+            self.wakeup.signal();
         } else {
             state.sleepers = state.sleepers.saturating_sub(1);
         }
@@ -262,7 +262,7 @@ impl Node {
             state.settle(now, tag);
         }
         drop(state);
-        self.wakeup.ring();
+        self.wakeup.signal();
     }
 
     /// Performs a turn on the NIC's thread and returns the VIs that have events.
@@ -304,7 +304,7 @@ impl Node {
             path.transmit(now, &mut **medium, out);
         }
         self.is_closed.store(true, Ordering::Release);
-        self.wakeup.ring();
+        self.wakeup.signal();
     }
 }
 

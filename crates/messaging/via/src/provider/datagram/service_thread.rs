@@ -37,7 +37,7 @@ fn max_sleep() -> Duration {
 /// Wakes the thread.
 pub(super) struct Wakeup {
     event: OwnedFd,
-    rung: AtomicBool,
+    is_signalled: AtomicBool,
 }
 
 impl Wakeup {
@@ -48,11 +48,11 @@ impl Wakeup {
             return Err(Error::last_system("creating an event descriptor"));
         }
         // SAFETY: the descriptor was just opened and has no other owner.
-        Ok(Self { event: unsafe { OwnedFd::from_raw_fd(fd) }, rung: AtomicBool::new(false) })
+        Ok(Self { event: unsafe { OwnedFd::from_raw_fd(fd) }, is_signalled: AtomicBool::new(false) })
     }
 
-    pub(super) fn ring(&self) {
-        if !self.rung.swap(true, Ordering::AcqRel) {
+    pub(super) fn signal(&self) {
+        if !self.is_signalled.swap(true, Ordering::AcqRel) {
             let one = 1u64.to_ne_bytes();
             // SAFETY: writes eight bytes of a local array to a descriptor owned by `self`.
             unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
@@ -63,7 +63,7 @@ impl Wakeup {
         let mut count = [0u8; 8];
         // SAFETY: reads eight bytes into a local array; the descriptor is nonblocking.
         unsafe { libc::read(self.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
-        self.rung.store(false, Ordering::Release);
+        self.is_signalled.store(false, Ordering::Release);
     }
 }
 

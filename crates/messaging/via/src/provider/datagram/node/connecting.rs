@@ -3,7 +3,7 @@
 //! Source: VIA, VI connection and disconnection.
 
 use super::super::link::DatagramLink;
-use super::super::message::{Greeting, HEAD_BYTES};
+use super::super::message::{ConnectionParameters, HEAD_BYTES};
 use super::super::{MAX_TRANSFER_BYTES, TimeLimits};
 use super::paths::Path;
 use super::taken_requests::Stage;
@@ -37,7 +37,7 @@ const REPETITION_LIMIT: Duration = Duration::from_secs(2);
 pub(super) struct PendingRequest {
     peer: Peer,
     opening: Opening,
-    greeting: Greeting,
+    parameters: ConnectionParameters,
     /// When the request was received last.
     received: Duration,
 }
@@ -95,7 +95,7 @@ impl Node {
             let now = self.now();
             waiting.retain(|pending| pending.is_current(now));
             if let Some(pending) = waiting.pop_front() {
-                let from = pending.greeting.address(state.medium.host(pending.peer));
+                let from = pending.parameters.address(state.medium.host(pending.peer));
                 let id = (pending.peer, pending.opening.from);
                 state.taken_requests.give(id);
                 let (node, pending) = (self.clone(), Some(pending));
@@ -115,21 +115,21 @@ impl Node {
     ) -> Result<Established, Error> {
         let peer = (self.resolve)(&remote.host)?;
         let mut state = self.lock();
-        let greeting = Greeting {
+        let parameters = ConnectionParameters {
             requested: remote.discriminator.clone(),
             requesting: local.discriminator.clone(),
             attributes: *attributes,
         };
         let tag = state.fresh_tag()?;
         let config = self.config_for(&state, peer, attributes);
-        let connection = Connection::open(config, tag, &greeting.write(), self.now());
+        let connection = Connection::open(config, tag, &parameters.write(), self.now());
         state.paths.insert(tag, Path::new(connection, peer, vi, self.limits.linger));
-        self.wakeup.ring();
+        self.wakeup.signal();
         let answer = loop {
             self.turn(&mut state, self.now());
             if !state.news.is_empty() {
                 // Other VIs have events: let the NIC's thread notify them.
-                self.wakeup.ring();
+                self.wakeup.signal();
             }
             if let Some(answer) = state.paths.take_event(tag) {
                 break answer;
@@ -143,7 +143,7 @@ impl Node {
             }
         };
         let outcome = match answer {
-            Event::Opened(words) => Greeting::read(&words).ok_or(Error::Rejected),
+            Event::Opened(words) => ConnectionParameters::read(&words).ok_or(Error::Rejected),
             Event::Rejected(words) if words == NO_LISTENER => Err(Error::NoMatch(remote.to_string())),
             Event::Rejected(_) => Err(Error::Rejected),
             // No answer: no process has that socket, or the network is down.
@@ -151,9 +151,9 @@ impl Node {
         };
         drop(state);
         match outcome {
-            Ok(greeting) => {
+            Ok(parameters) => {
                 let link = DatagramLink::new(self.clone(), tag, attributes.reliability);
-                Ok(Established { link: Box::new(link), remote_attributes: greeting.attributes })
+                Ok(Established { link: Box::new(link), remote_attributes: parameters.attributes })
             }
             Err(error) => {
                 self.leave(tag);
@@ -196,7 +196,7 @@ impl State {
             return None;
         }
         let opening = Opening::read(packet)?;
-        let greeting = Greeting::read(&opening.request)?;
+        let parameters = ConnectionParameters::read(&opening.request)?;
         if !self.has_valid_cookie(now, peer, packet) {
             self.out.clear();
             request_cookie(packet, self.cookie(now, peer, packet.from), &mut self.out);
@@ -211,7 +211,7 @@ impl State {
             }
             None => {}
         }
-        let Some(queue) = self.waiting.get_mut(&greeting.requested) else {
+        let Some(queue) = self.waiting.get_mut(&parameters.requested) else {
             self.reject(peer, &opening, NO_LISTENER);
             return None;
         };
@@ -223,7 +223,7 @@ impl State {
         queue.retain(|pending| pending.is_current(now));
         let of_host = |pending: &&PendingRequest| pending.peer.of_host() == peer.of_host();
         if queue.len() < MAX_REQUESTS && queue.iter().filter(of_host).count() < MAX_REQUESTS_PER_HOST {
-            queue.push_back(PendingRequest { peer, opening, greeting, received: now });
+            queue.push_back(PendingRequest { peer, opening, parameters, received: now });
             self.has_new_requests = true;
         } else {
             self.reject(peer, &opening, REFUSED);
@@ -280,7 +280,7 @@ impl Incoming for IncomingRequest {
     }
 
     fn remote_attributes(&self) -> &ViAttributes {
-        self.pending.as_ref().map_or(&NO_ATTRIBUTES, |pending| &pending.greeting.attributes)
+        self.pending.as_ref().map_or(&NO_ATTRIBUTES, |pending| &pending.parameters.attributes)
     }
 
     fn accept(
@@ -292,20 +292,20 @@ impl Incoming for IncomingRequest {
         let Some(pending) = self.pending.take() else {
             return Err(Error::NoMatch("the request has already been answered".into()));
         };
-        let greeting = Greeting { attributes: *attributes, ..pending.greeting.clone() };
+        let parameters = ConnectionParameters { attributes: *attributes, ..pending.parameters.clone() };
         let node = self.node.clone();
         let now = node.now();
         let mut state = node.lock();
         let tag = state.fresh_tag()?;
         let config = node.config_for(&state, pending.peer, attributes);
-        let connection = Connection::accept(config, tag, &pending.opening, &greeting.write(), now);
+        let connection = Connection::accept(config, tag, &pending.opening, &parameters.write(), now);
         let mut path = Path::new(connection, pending.peer, vi, node.limits.linger);
         let State { medium, out, paths, .. } = &mut *state;
         path.transmit(now, &mut **medium, out);
         paths.insert(tag, path);
         paths.accepted.insert((pending.peer, pending.opening.from), tag);
         drop(state);
-        node.wakeup.ring();
+        node.wakeup.signal();
         Ok(Box::new(DatagramLink::new(node, tag, attributes.reliability)))
     }
 
