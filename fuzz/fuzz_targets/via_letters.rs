@@ -1,4 +1,4 @@
-//! Parses random bytes as messages of a connecting peer: control socket messages, and greetings and message headers in
+//! Parses random bytes as messages of a connecting peer: control socket messages, and connection parameters and message headers in
 //! datagrams.
 #![no_main]
 

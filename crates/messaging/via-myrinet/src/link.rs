@@ -7,7 +7,7 @@ use super::requests::{Shared, ViAddress};
 use super::station::{HostEvent, Side};
 use super::translation::Piece;
 use longma_via::provider::{
-    Bell, EndReason, Header, Link, Outgoing, Posted, Refusal, Request, Target, gather, scatter,
+    EndReason, Header, Link, Outgoing, Posted, Refusal, Request, Target, WakeSource, gather, scatter,
 };
 use longma_via::{Reliability, Segment, Status};
 use std::collections::VecDeque;
@@ -193,9 +193,9 @@ impl Link for MyrinetLink {
         Ok(())
     }
 
-    fn arm(&mut self) -> Bell {
+    fn arm(&mut self) -> WakeSource {
         self.waits = true;
-        Bell::None
+        WakeSource::None
     }
 
     fn disarm(&mut self) {

@@ -109,13 +109,13 @@ impl Pair {
                 posted += 1;
                 moved = true;
             }
-            while let Some(done) = self.vis[0].send_done() {
-                assert!(done.is_success());
+            while let Some(completion) = self.vis[0].send_done() {
+                assert!(completion.is_success());
                 sent += 1;
                 moved = true;
             }
-            while let Some(done) = self.vis[1].receive_done() {
-                assert!(done.is_success());
+            while let Some(completion) = self.vis[1].receive_done() {
+                assert!(completion.is_success());
                 received += 1;
                 moved = true;
                 self.vis[1]

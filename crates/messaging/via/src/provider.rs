@@ -39,11 +39,11 @@ pub mod fuzzing {
         }
     }
 
-    /// Does the same with the greeting and the message header of the datagram providers.
+    /// Does the same with the connection parameters and the message header of the datagram providers.
     pub fn read_datagram_message(bytes: &[u8]) {
-        use super::datagram::message::{Greeting, MessageHeader};
-        if let Some(greeting) = Greeting::read(bytes) {
-            assert_eq!(Greeting::read(&greeting.write()), Some(greeting));
+        use super::datagram::message::{ConnectionParameters, MessageHeader};
+        if let Some(parameters) = ConnectionParameters::read(bytes) {
+            assert_eq!(ConnectionParameters::read(&parameters.write()), Some(parameters));
         }
         if let Some((head, data)) = MessageHeader::read(bytes) {
             let again = [&head.write()[..], data].concat();
@@ -317,9 +317,9 @@ pub trait Link: Send {
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason>;
 
     /// Announces that this side is about to sleep, and returns what to sleep on. The engine then polls once more and
-    /// sleeps only if that poll found nothing, so a message from the peer is either seen by that poll or rings the
-    /// bell.
-    fn arm(&mut self) -> Bell;
+    /// sleeps only if that poll found nothing, so a message from the peer is either seen by that poll or
+    /// wakes the sleeper.
+    fn arm(&mut self) -> WakeSource;
 
     /// Announces that this side is awake again.
     fn disarm(&mut self);
@@ -341,7 +341,7 @@ pub trait Link: Send {
 
 /// What a thread sleeps on until a link has an event.
 #[derive(Debug, Clone, Copy)]
-pub enum Bell {
+pub enum WakeSource {
     /// A futex word, possibly shared with the peer: sleep while it holds `value`. It lives as long as the link.
     Word {
         /// The address of the word.

@@ -84,16 +84,16 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 #[test]
 fn a_future_with_nothing_posted_ends_when_the_peer_or_this_side_disconnects() {
     for [client, server] in nics() {
-        for here in [false, true] {
-            let (client, server) = pair(&client, &server, &format!("future-{here}"));
+        for is_server in [false, true] {
+            let (client, server) = pair(&client, &server, &format!("future-{is_server}"));
             std::thread::scope(|scope| {
                 let futures = [
                     scope.spawn(|| block_on(server.receive_completion())),
                     scope.spawn(|| block_on(server.send_completion())),
                 ];
                 std::thread::sleep(Duration::from_millis(50));
-                if here { &server } else { &client }.disconnect().unwrap();
-                let expected = if here { EndReason::DisconnectedHere } else { EndReason::Disconnected };
+                if is_server { &server } else { &client }.disconnect().unwrap();
+                let expected = if is_server { EndReason::DisconnectedHere } else { EndReason::Disconnected };
                 futures.into_iter().for_each(|future| assert_eq!(reason(future.join().unwrap()), expected));
             });
         }

@@ -29,8 +29,8 @@ fn connect(client: &Nic, address: &Address) -> Result<ViAttributes, Error> {
 #[test]
 fn an_address_is_taken_from_listening_until_closing() {
     for (server, client, address) in pairs("taken") {
-        let here = Address::local(&address.discriminator);
-        let listener = server.listen(&here).unwrap();
+        let local = Address::local(&address.discriminator);
+        let listener = server.listen(&local).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| listener.wait(TIMEOUT).unwrap().accept(&vi(&server)).unwrap());
             connect(&client, &address).unwrap();
@@ -38,7 +38,7 @@ fn an_address_is_taken_from_listening_until_closing() {
         drop(listener);
         assert!(matches!(connect(&client, &address), Err(Error::NoMatch(_))));
         // The address can be used again.
-        let listener = server.listen(&here).unwrap();
+        let listener = server.listen(&local).unwrap();
         assert!(matches!(listener.wait(NOW), Err(Error::Timeout)));
     }
 }
@@ -46,11 +46,11 @@ fn an_address_is_taken_from_listening_until_closing() {
 #[test]
 fn another_nic_can_use_the_name_after_closing() {
     let [(one, other, address), _] = pairs("again");
-    let here = Address::local(&address.discriminator);
-    let listener = one.listen(&here).unwrap();
-    assert!(other.listen(&here).is_err());
+    let local = Address::local(&address.discriminator);
+    let listener = one.listen(&local).unwrap();
+    assert!(other.listen(&local).is_err());
     listener.close();
-    other.listen(&here).unwrap();
+    other.listen(&local).unwrap();
 }
 
 #[test]
@@ -70,14 +70,14 @@ fn closing_ends_a_wait_in_another_thread() {
 #[test]
 fn a_client_that_has_given_up_is_not_handed_out() {
     let [(server, client, address), _] = pairs("impatient");
-    let here = Address::local(&address.discriminator);
-    assert!(matches!(server.connect_wait(&here, NOW), Err(Error::Timeout)));
+    let local = Address::local(&address.discriminator);
+    assert!(matches!(server.connect_wait(&local, NOW), Err(Error::Timeout)));
     let impatient = Some(Duration::from_millis(1));
     let given_up = vi(&client).connect(&Address::local("impatient"), &address, impatient);
     assert!(matches!(given_up, Err(Error::Timeout)));
     std::thread::scope(|scope| {
         // A server that ends on the first error serves the patient client.
-        scope.spawn(|| server.connect_wait(&here, TIMEOUT).unwrap().accept(&vi(&server)).unwrap());
+        scope.spawn(|| server.connect_wait(&local, TIMEOUT).unwrap().accept(&vi(&server)).unwrap());
         connect(&client, &address).unwrap();
     });
 }

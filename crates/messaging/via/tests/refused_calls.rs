@@ -35,17 +35,17 @@ fn a_server_that_may_not_make_a_system_call_refuses_once_with_the_reason() {
             let tag = nic.create_protection_tag().unwrap();
             nic.create_vi(ViAttributes::new(tag), None, None).unwrap()
         };
-        let here = Address::local(&name);
-        let _ = server.connect_wait(&here, Some(Duration::ZERO));
+        let local = Address::local(&name);
+        let _ = server.connect_wait(&local, Some(Duration::ZERO));
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| {
                 let vi = vi(&server);
                 refuse(number);
-                server.connect_wait(&here, TIMEOUT).unwrap().accept(&vi).unwrap_err();
+                server.connect_wait(&local, TIMEOUT).unwrap().accept(&vi).unwrap_err();
                 // The client must not ask again.
-                server.connect_wait(&here, Some(Duration::from_secs(1))).map(drop).unwrap_err()
+                server.connect_wait(&local, Some(Duration::from_secs(1))).map(drop).unwrap_err()
             });
-            let refusal = vi(&client).connect(&Address::local("client"), &here, TIMEOUT).unwrap_err();
+            let refusal = vi(&client).connect(&Address::local("client"), &local, TIMEOUT).unwrap_err();
             assert!(refusal.to_string().contains("Operation not permitted"), "{number}: {refusal}");
             assert!(matches!(refusal, Error::Refused(_)), "{number}: {refusal:?}");
             assert!(matches!(serving.join().unwrap(), Error::Timeout), "{number}");

@@ -202,7 +202,7 @@ mod shared {
         explored("sleep: two messages and a consumer that goes to sleep", 4, || {
             let (slots, progress) = layout::empty();
             let word = || -> &'static AtomicU32 { Box::leak(Box::new(AtomicU32::new(0))) };
-            let (asleep, rung) = (word(), word());
+            let (asleep, wakes) = (word(), word());
             let publisher = loom::thread::spawn(move || {
                 let mut producer = Producer::new(slots, progress);
                 for number in 0..2 {
@@ -210,21 +210,21 @@ mod shared {
                     // The fence that the sleeper's membarrier replaces.
                     fence(Ordering::SeqCst);
                     if asleep.load(Ordering::Relaxed) == 1 {
-                        rung.fetch_add(1, Ordering::SeqCst);
+                        wakes.fetch_add(1, Ordering::SeqCst);
                     }
                 }
             });
             let mut consumer = Consumer::new(slots, progress);
             let mut taken = 0;
             while taken < 2 {
-                // Like `SharedLink::arm`, followed by one poll and sleeping while the bell has its old value. A ring
+                // Like `SharedLink::arm`, followed by one poll and sleeping while the wake word has its old value. A wake
                 // for a message that has already been seen causes a spurious wakeup, and the loop repeats.
-                let value = rung.load(Ordering::SeqCst);
+                let value = wakes.load(Ordering::SeqCst);
                 asleep.store(1, Ordering::SeqCst);
                 fence(Ordering::SeqCst);
                 if consumer.peek().is_none() {
-                    // The kernel compares and sleeps atomically. If no ring follows, the model does not terminate.
-                    while rung.load(Ordering::SeqCst) == value {
+                    // The kernel compares and sleeps atomically. If no wake follows, the model does not terminate.
+                    while wakes.load(Ordering::SeqCst) == value {
                         loom::thread::yield_now();
                     }
                 }

@@ -88,10 +88,10 @@ fn remote_memory_is_written_and_read() {
         .post_send(&Descriptor::rdma_read(&[client.memory.segment(500, 10)], server.memory.remote(100)))
         .unwrap();
     let limit = Instant::now() + Duration::from_secs(20);
-    let mut done = 0;
-    while done < 2 {
-        assert!(Instant::now() < limit, "{done} done");
-        done += u32::from(client.vi.send_done().is_some_and(|c| c.is_success()));
+    let mut completed = 0;
+    while completed < 2 {
+        assert!(Instant::now() < limit, "{completed} completed");
+        completed += u32::from(client.vi.send_done().is_some_and(|c| c.is_success()));
         // No thread waits at the server; the NIC's thread does the work.
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -110,8 +110,8 @@ fn more_reads_than_the_path_has_space_for_are_answered_while_both_programs_sleep
         client.vi.post_send(&Descriptor::rdma_read(&into, server.memory.remote(0))).unwrap();
     }
     for turn in 0..40 {
-        let done = client.vi.send_wait(LIMIT).unwrap_or_else(|error| panic!("read {turn}: {error}"));
-        assert!(done.is_success() && done.length == 1 << 20, "{done:?}");
+        let completion = client.vi.send_wait(LIMIT).unwrap_or_else(|error| panic!("read {turn}: {error}"));
+        assert!(completion.is_success() && completion.length == 1 << 20, "{completion:?}");
     }
     let mut read = vec![0; 1 << 20];
     client.memory.read(0, &mut read);

@@ -6,7 +6,7 @@
 use super::endpoint::{Endpoint, Inner};
 use super::queues::{CompletionCallback, Queues};
 use crate::descriptor::Segment;
-use crate::provider::Bell;
+use crate::provider::WakeSource;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -54,14 +54,14 @@ impl Endpoint {
         cache.is_registered(&nic.memory, segment)
     }
 
-    /// Announces that the registry's thread is about to sleep and adds the bells to sleep on. Returns `false` if there is
+    /// Announces that the registry's thread is about to sleep and adds the sources to sleep on. Returns `false` if there is
     /// nothing to sleep on: the VI is not connected, or its time advances only while it is polled (a modelled NIC).
-    pub(super) fn arm_for_registry(&self, bells: &mut Vec<Bell>) -> bool {
-        let before = bells.len();
-        self.arm_for_others(bells);
-        let sleeps = bells.len() > before && !matches!(bells.last(), Some(Bell::None));
+    pub(super) fn arm_for_registry(&self, wake_sources: &mut Vec<WakeSource>) -> bool {
+        let before = wake_sources.len();
+        self.arm_for_others(wake_sources);
+        let sleeps = wake_sources.len() > before && !matches!(wake_sources.last(), Some(WakeSource::None));
         if !sleeps {
-            bells.truncate(before);
+            wake_sources.truncate(before);
             self.disarm_for_others();
         }
         sleeps

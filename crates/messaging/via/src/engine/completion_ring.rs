@@ -4,9 +4,9 @@
 //! Source: VIA, completion queues.
 
 use super::endpoint::Endpoint;
-use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, has_too_many, wait};
+use super::waiting::{AdaptiveSpin, Sleeper, WakeEvent, deadline_after, has_too_many, wait};
 use crate::error::Error;
-use crate::provider::Bell;
+use crate::provider::WakeSource;
 use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -53,7 +53,7 @@ pub(crate) struct CompletionRing {
     contents: Mutex<Contents>,
     has_notifications: AtomicBool,
     attached: Mutex<AttachedVis>,
-    bell: LocalBell,
+    wake_event: WakeEvent,
     spin: AdaptiveSpin,
 }
 
@@ -70,7 +70,7 @@ impl CompletionRing {
             contents: Mutex::new(contents),
             has_notifications: AtomicBool::new(false),
             attached: Mutex::default(),
-            bell: LocalBell::new(),
+            wake_event: WakeEvent::new(),
             spin: AdaptiveSpin::new(),
         })
     }
@@ -144,7 +144,7 @@ impl CompletionRing {
             (contents.sleepers, contents.waker.take())
         };
         if sleepers > 0 {
-            self.bell.ring();
+            self.wake_event.signal();
         }
         waker.into_iter().for_each(Waker::wake);
     }
@@ -159,7 +159,7 @@ impl CompletionRing {
         let (sleepers, waker) = (contents.sleepers, contents.waker.take());
         drop(contents);
         if sleepers > 0 {
-            self.bell.ring();
+            self.wake_event.signal();
         }
         (fit == count as usize, waker)
     }
@@ -265,19 +265,19 @@ struct RingSleeper<'a> {
 }
 
 impl Sleeper for RingSleeper<'_> {
-    fn bell(&self) -> &LocalBell {
-        &self.ring.bell
+    fn wake_event(&self) -> &WakeEvent {
+        &self.ring.wake_event
     }
 
-    fn arm(&mut self, bells: &mut Vec<Bell>) {
+    fn arm(&mut self, wake_sources: &mut Vec<WakeSource>) {
         self.ring.contents().sleepers += 1;
         for endpoint in self.ring.unparked() {
             // The kernel cannot wait for more words at once. The remaining VIs are polled at intervals and need not be
             // armed.
-            if has_too_many(bells) {
+            if has_too_many(wake_sources) {
                 return;
             }
-            endpoint.arm(bells);
+            endpoint.arm(wake_sources);
             self.armed.push(endpoint);
         }
     }

@@ -9,13 +9,13 @@ use super::memory_table::Region;
 use super::nic::NicShared;
 use super::queues::Queues;
 pub(crate) use super::queues::Side;
-use super::waiting::{AdaptiveSpin, LocalBell, Sleeper, deadline_after, wait};
+use super::waiting::{AdaptiveSpin, Sleeper, WakeEvent, deadline_after, wait};
 use super::work_queue::{Stage, WorkQueue};
 use crate::address::Credentials;
 use crate::attributes::{ViAttributes, ViState};
 use crate::descriptor::{Completion, Descriptor, Operation, Status};
 use crate::error::{EndReason, Error, ErrorCode};
-use crate::provider::{Bell, Link, Outgoing, Posted};
+use crate::provider::{Link, Outgoing, Posted, WakeSource};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
@@ -67,7 +67,7 @@ pub(crate) struct Endpoint {
     pub(super) is_parked: AtomicBool,
     /// The number of consecutive polls by a completion queue that found nothing.
     pub(super) empty_polls: AtomicU32,
-    pub(super) bell: LocalBell,
+    pub(super) wake_event: WakeEvent,
     spin: AdaptiveSpin,
 }
 
@@ -99,7 +99,7 @@ impl Endpoint {
                 waiters: AtomicU32::new(0),
                 is_parked: AtomicBool::new(false),
                 empty_polls: AtomicU32::new(0),
-                bell: LocalBell::new(),
+                wake_event: WakeEvent::new(),
                 spin: AdaptiveSpin::new(),
             })
         });
@@ -539,10 +539,10 @@ impl Endpoint {
             || !queues.parked && queues.rings().any(|ring| ring.has_waker())
     }
 
-    /// Announces to the peer that a thread of the program is about to sleep, and adds the bells to sleep on.
-    pub(crate) fn arm(&self, bells: &mut Vec<Bell>) {
+    /// Announces to the peer that a thread of the program is about to sleep, and adds the sources to sleep on.
+    pub(crate) fn arm(&self, wake_sources: &mut Vec<WakeSource>) {
         self.waiters.fetch_add(1, Ordering::Relaxed);
-        self.arm_for_others(bells);
+        self.arm_for_others(wake_sources);
     }
 
     pub(crate) fn disarm(&self) {
@@ -551,11 +551,11 @@ impl Endpoint {
     }
 
     /// Like `arm`, for the registry's thread.
-    pub(super) fn arm_for_others(&self, bells: &mut Vec<Bell>) {
+    pub(super) fn arm_for_others(&self, wake_sources: &mut Vec<WakeSource>) {
         let mut inner = self.lock();
         inner.queues.sleepers += 1;
         if let Some(link) = &mut inner.link {
-            bells.push(link.arm());
+            wake_sources.push(link.arm());
         }
     }
 
@@ -571,12 +571,12 @@ impl Endpoint {
 }
 
 impl Sleeper for &Endpoint {
-    fn bell(&self) -> &LocalBell {
-        &self.bell
+    fn wake_event(&self) -> &WakeEvent {
+        &self.wake_event
     }
 
-    fn arm(&mut self, bells: &mut Vec<Bell>) {
-        Endpoint::arm(self, bells);
+    fn arm(&mut self, wake_sources: &mut Vec<WakeSource>) {
+        Endpoint::arm(self, wake_sources);
     }
 
     fn disarm(&mut self) {

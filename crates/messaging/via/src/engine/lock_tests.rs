@@ -61,7 +61,7 @@ fn the_lock_is_not_reentrant_for_any_kind_of_acquisition() {
 
 #[test]
 fn the_lock_is_not_reentrant_while_another_thread_waits() {
-    let (done, ends) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let lock = Lock::new(0);
         // From the second acquisition on, this thread is the owner.
@@ -75,11 +75,11 @@ fn the_lock_is_not_reentrant_while_another_thread_waits() {
             let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(again)).is_err();
             drop(guard);
             other.join().unwrap();
-            done.send(panicked).unwrap();
+            sender.send(panicked).unwrap();
         });
     });
     assert_eq!(
-        ends.recv_timeout(Duration::from_secs(20)),
+        receiver.recv_timeout(Duration::from_secs(20)),
         Ok(true),
         "a thread that holds the lock waits for itself"
     );

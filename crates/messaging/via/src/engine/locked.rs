@@ -1,5 +1,5 @@
 //! Access to a VI under its lock. Dropping it releases the lock and then delivers the notifications collected under it,
-//! so that wakers and bells never run under the lock.
+//! so that nothing is woken under the lock.
 
 use super::endpoint::{Endpoint, Inner};
 use super::lock::Guard;
@@ -37,7 +37,7 @@ impl Endpoint {
 
     fn deliver(&self, news: Notifications) {
         if news.ring {
-            self.bell.ring();
+            self.wake_event.signal();
         }
         if let Some((code, context)) = news.error {
             let resource = if context.is_some() { Resource::Descriptor } else { Resource::Vi };

@@ -3,10 +3,10 @@
 
 use super::endpoint::Endpoint;
 use super::memory_table::Region;
-use super::waiting::{LocalBell, sleep};
+use super::waiting::{WakeEvent, sleep};
 use crate::attributes::ViState;
 use crate::error::Error;
-use crate::provider::{Attention, Bell};
+use crate::provider::{Attention, WakeSource};
 use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ pub(crate) struct ViRegistry {
     watched: Mutex<Option<BTreeMap<u32, Weak<Endpoint>>>>,
     /// The VIs with a completion callback, with the program's call counter at the last poll.
     attended: Mutex<BTreeMap<u32, (Weak<Endpoint>, u32)>>,
-    bell: Arc<LocalBell>,
+    wake_event: Arc<WakeEvent>,
 }
 
 /// A VI whose program has made a call since the last poll is left to the program for this long.
@@ -41,7 +41,7 @@ impl ViRegistry {
             endpoints: Mutex::default(),
             watched: Mutex::default(),
             attended: Mutex::default(),
-            bell: Arc::new(LocalBell::new()),
+            wake_event: Arc::new(WakeEvent::new()),
         }
     }
 
@@ -74,7 +74,7 @@ impl ViRegistry {
         self.endpoints().remove(&number);
         self.attended().remove(&number);
         // The thread may be sleeping on this VI.
-        self.bell.ring();
+        self.wake_event.signal();
     }
 
     /// Informs all VIs that a region is being deregistered.
@@ -94,7 +94,7 @@ impl ViRegistry {
         }
         watched.get_or_insert_default().insert(endpoint.number(), Arc::downgrade(endpoint));
         drop(watched);
-        self.bell.ring();
+        self.wake_event.signal();
     }
 
     /// Makes the thread poll `endpoint` whenever the program does not. If the thread cannot be started, only the
@@ -104,16 +104,16 @@ impl ViRegistry {
         if self.has_thread(&mut watched) {
             drop(watched);
             self.attended().insert(endpoint.number(), (Arc::downgrade(endpoint), 0));
-            self.bell.ring();
+            self.wake_event.signal();
         }
     }
 
     /// Starts the thread if it is not running. Returns whether it is running.
     fn has_thread(self: &Arc<ViRegistry>, watched: &mut Option<BTreeMap<u32, Weak<Endpoint>>>) -> bool {
         if watched.is_none() {
-            let (vi_registry, bell) = (Arc::downgrade(self), self.bell.clone());
+            let (vi_registry, wake_event) = (Arc::downgrade(self), self.wake_event.clone());
             let thread = std::thread::Builder::new().name("via-futures".into());
-            if thread.spawn(move || poll_loop(&vi_registry, &bell)).is_ok() {
+            if thread.spawn(move || poll_loop(&vi_registry, &wake_event)).is_ok() {
                 *watched = Some(BTreeMap::new());
             }
         }
@@ -122,7 +122,7 @@ impl ViRegistry {
 
     /// Makes the thread check again which VIs it must poll.
     pub(super) fn wake(&self) {
-        self.bell.ring();
+        self.wake_event.signal();
     }
 
     /// The VIs with a callback that their programs are not polling, and the time after which the others must be checked
@@ -165,7 +165,7 @@ impl ViRegistry {
 
 impl Drop for ViRegistry {
     fn drop(&mut self) {
-        self.bell.ring();
+        self.wake_event.signal();
     }
 }
 
@@ -185,22 +185,22 @@ fn ignore_panic(look: impl FnOnce()) {
 
 /// The thread: sleeps until one of its VIs has an event, and then polls it, which wakes its futures or calls its
 /// callback.
-fn poll_loop(vi_registry: &Weak<ViRegistry>, bell: &LocalBell) {
-    let mut bells = Vec::new();
+fn poll_loop(vi_registry: &Weak<ViRegistry>, wake_event: &WakeEvent) {
+    let mut wake_sources = Vec::new();
     loop {
-        let heard = bell.value();
+        let seen = wake_event.value();
         let Some((live, (alone, again))) = vi_registry
             .upgrade()
             .and_then(|vi_registry| Some((vi_registry.still_watched()?, vi_registry.idle_vis())))
         else {
             return;
         };
-        bells.clear();
-        live.iter().for_each(|endpoint| endpoint.arm_for_others(&mut bells));
+        wake_sources.clear();
+        live.iter().for_each(|endpoint| endpoint.arm_for_others(&mut wake_sources));
         live.iter().for_each(|endpoint| ignore_panic(|| endpoint.poll_for_registry()));
-        let (armed, again) = arm_idle(alone, again, &mut bells);
+        let (armed, again) = arm_idle(alone, again, &mut wake_sources);
         if live.iter().all(|endpoint| endpoint.has_waker()) {
-            sleep(bell, heard, &bells, again.map(|again| Instant::now() + again));
+            sleep(wake_event, seen, &wake_sources, again.map(|again| Instant::now() + again));
         }
         for endpoint in live.iter().chain(&armed) {
             endpoint.disarm_for_others();
@@ -213,7 +213,7 @@ fn poll_loop(vi_registry: &Weak<ViRegistry>, bell: &LocalBell) {
 fn arm_idle(
     alone: Vec<Arc<Endpoint>>,
     mut again: Option<Duration>,
-    bells: &mut Vec<Bell>,
+    wake_sources: &mut Vec<WakeSource>,
 ) -> (Vec<Arc<Endpoint>>, Option<Duration>) {
     let mut armed = Vec::new();
     for endpoint in alone {
@@ -223,7 +223,7 @@ fn arm_idle(
             }
             again = Some(PROGRAM_INTERVAL);
             ignore_panic(|| endpoint.poll_for_registry());
-        } else if endpoint.arm_for_registry(bells) {
+        } else if endpoint.arm_for_registry(wake_sources) {
             ignore_panic(|| endpoint.poll_for_registry());
             armed.push(endpoint);
         }

@@ -1,10 +1,10 @@
-//! Adaptive waiting: spins for a short time learned from earlier waits, then sleeps until a bell rings.
+//! Adaptive waiting: spins for a short time learned from earlier waits, then sleeps until it is woken.
 //!
 //! Source: futex(2), futex_waitv (Linux 5.16, Documentation/userspace-api/futex2.rst), poll(2); adaptive spinning as in
 //! Karlin et al., "Empirical studies of competitive spinning for a shared-memory multiprocessor", SOSP 1991.
 
 use crate::futex::wake_all;
-use crate::provider::Bell;
+use crate::provider::WakeSource;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ const MAX_SPIN_NS: u32 = 30_000;
 const MIN_SPIN_NS: u32 = 500;
 /// The maximum sleep where the kernel cannot wake the thread for everything that it waits for.
 const MAX_BLIND_SLEEP: Duration = Duration::from_millis(1);
-/// The kernel waits for at most 128 futexes at once; one is the local bell.
+/// The kernel waits for at most 128 futexes at once; one is that of the [`WakeEvent`].
 const MAX_WORDS: usize = 127;
 
 /// The deadline of a timeout that starts now. `None` means no deadline.
@@ -45,23 +45,23 @@ impl AdaptiveSpin {
     }
 }
 
-/// A bell within this process. Other threads and the provider's threads wake a sleeper with it.
-pub(crate) struct LocalBell {
+/// Wakes a sleeper from other threads of this process, including the provider's.
+pub(crate) struct WakeEvent {
     word: AtomicU32,
     /// An eventfd, for sleepers that wait on file descriptors.
     event: OnceLock<OwnedFd>,
 }
 
-impl LocalBell {
-    pub(crate) fn new() -> LocalBell {
-        LocalBell { word: AtomicU32::new(0), event: OnceLock::new() }
+impl WakeEvent {
+    pub(crate) fn new() -> WakeEvent {
+        WakeEvent { word: AtomicU32::new(0), event: OnceLock::new() }
     }
 
     pub(crate) fn value(&self) -> u32 {
         self.word.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         self.word.fetch_add(1, Ordering::SeqCst);
         wake_all(&self.word, true);
         if let Some(event) = self.event.get() {
@@ -86,9 +86,9 @@ impl LocalBell {
 
 /// A waiter that can announce its sleep.
 pub(crate) trait Sleeper {
-    fn bell(&self) -> &LocalBell;
-    /// Announces the sleep and adds the bells to sleep on.
-    fn arm(&mut self, bells: &mut Vec<Bell>);
+    fn wake_event(&self) -> &WakeEvent;
+    /// Announces the sleep and adds the sources to sleep on.
+    fn arm(&mut self, wake_sources: &mut Vec<WakeSource>);
     /// Withdraws the announcement.
     fn disarm(&mut self);
 }
@@ -119,14 +119,14 @@ pub(crate) fn wait<T>(
         }
     }
     spin.learn(false);
-    let mut bells = Vec::new();
+    let mut wake_sources = Vec::new();
     loop {
-        let heard = sleeper.bell().value();
-        bells.clear();
-        sleeper.arm(&mut bells);
+        let seen = sleeper.wake_event().value();
+        wake_sources.clear();
+        sleeper.arm(&mut wake_sources);
         let mut found = ready();
         if found.is_none() {
-            sleep(sleeper.bell(), heard, &bells, deadline);
+            sleep(sleeper.wake_event(), seen, &wake_sources, deadline);
             found = ready();
         }
         sleeper.disarm();
@@ -137,24 +137,24 @@ pub(crate) fn wait<T>(
 }
 
 /// Whether there are more futex words than the kernel can wait for at once. Further words can only be polled.
-pub(crate) fn has_too_many(bells: &[Bell]) -> bool {
-    bells.len() > MAX_WORDS && matches!(bells.last(), Some(Bell::Word { .. }))
+pub(crate) fn has_too_many(wake_sources: &[WakeSource]) -> bool {
+    wake_sources.len() > MAX_WORDS && matches!(wake_sources.last(), Some(WakeSource::Word { .. }))
 }
 
-/// Sleeps until one of the bells rings, the local bell's value differs from `heard`, or the deadline passes. May return
+/// Sleeps until one of the sources has an event, the value of `local` differs from `seen`, or the deadline passes. May return
 /// early.
-pub(crate) fn sleep(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Option<Instant>) {
-    if bells.iter().any(|bell| matches!(bell, Bell::None)) {
+pub(crate) fn sleep(local: &WakeEvent, seen: u32, wake_sources: &[WakeSource], deadline: Option<Instant>) {
+    if wake_sources.iter().any(|source| matches!(source, WakeSource::None)) {
         return;
     }
-    if bells.iter().any(|bell| matches!(bell, Bell::Readable(_))) {
-        return sleep_on_files(local, heard, bells, deadline);
+    if wake_sources.iter().any(|source| matches!(source, WakeSource::Readable(_))) {
+        return sleep_on_files(local, seen, wake_sources, deadline);
     }
-    let words = bells.iter().filter_map(|bell| match bell {
-        Bell::Word { word, value } => Some((*word, *value)),
+    let words = wake_sources.iter().filter_map(|source| match source {
+        WakeSource::Word { word, value } => Some((*word, *value)),
         _ => None,
     });
-    sleep_on_words(local, heard, words, bells.len() > MAX_WORDS, deadline);
+    sleep_on_words(local, seen, words, wake_sources.len() > MAX_WORDS, deadline);
 }
 
 /// The kernel's `struct futex_waitv`.
@@ -171,15 +171,15 @@ const FUTEX2_SIZE_U32: u32 = 2;
 const FUTEX2_PRIVATE: u32 = 128;
 
 fn sleep_on_words(
-    local: &LocalBell,
-    heard: u32,
+    local: &WakeEvent,
+    seen: u32,
     words: impl Iterator<Item = (*const AtomicU32, u32)>,
     too_many: bool,
     deadline: Option<Instant>,
 ) {
     let mut waits = Vec::with_capacity(MAX_WORDS + 1);
     let own = FutexWait {
-        value: u64::from(heard),
+        value: u64::from(seen),
         address: local.word.as_ptr() as u64,
         flags: FUTEX2_SIZE_U32 | FUTEX2_PRIVATE,
         reserved: 0,
@@ -224,11 +224,11 @@ fn sleep_on_one(wait: &FutexWait, deadline: Option<Instant>) {
     }
 }
 
-fn sleep_on_files(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Option<Instant>) {
-    let mut files: Vec<libc::pollfd> = bells
+fn sleep_on_files(local: &WakeEvent, seen: u32, wake_sources: &[WakeSource], deadline: Option<Instant>) {
+    let mut files: Vec<libc::pollfd> = wake_sources
         .iter()
-        .filter_map(|bell| match bell {
-            Bell::Readable(fd) => Some(libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }),
+        .filter_map(|source| match source {
+            WakeSource::Readable(fd) => Some(libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }),
             _ => None,
         })
         .collect();
@@ -237,7 +237,7 @@ fn sleep_on_files(local: &LocalBell, heard: u32, bells: &[Bell], deadline: Optio
         Some(event) => files.push(libc::pollfd { fd: event.as_raw_fd(), events: libc::POLLIN, revents: 0 }),
         None => limit = earlier(limit, Instant::now() + MAX_BLIND_SLEEP),
     }
-    if local.value() != heard {
+    if local.value() != seen {
         return;
     }
     let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));

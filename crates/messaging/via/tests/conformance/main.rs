@@ -127,7 +127,7 @@ fn every_provider_conforms_to_the_specification() {
         wrong.join("\n")
     );
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/results/via-conformance.md");
-    if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1") {
+    if std::env::var_os("LONGMA_UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(&page, table).unwrap();
     } else {
         let book = std::fs::read_to_string(&page).unwrap_or_default();

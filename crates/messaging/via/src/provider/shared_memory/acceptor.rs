@@ -3,10 +3,10 @@
 //!
 //! Source: unix(7); accept(2).
 
-use super::contact::{Contact, Denied, Half, refuse};
 use super::control_message::{self, ControlMessage};
 use super::deferred_close::{PeerFile, PeerSocket};
 use super::layout::EXPORTS;
+use super::peer_connection::{Half, PeerConnection, RefusedConnection, refuse};
 use super::process::peer_uid;
 use super::quota::{Charge, Quotas};
 use super::server_names::ServerAddress;
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// A socket whose handshake is not complete.
 struct Handshake {
-    contact: Arc<Contact>,
+    peer_connection: Arc<PeerConnection>,
     until: Instant,
     hello: Option<Hello>,
     messages: usize,
@@ -60,7 +60,7 @@ pub(super) struct Hello {
 
 /// A complete connection request.
 pub(super) struct IncomingRequest {
-    pub(super) contact: Arc<Contact>,
+    pub(super) peer_connection: Arc<PeerConnection>,
     pub(super) hello: Hello,
 }
 
@@ -109,7 +109,7 @@ impl Handshake {
                 return Step::Busy;
             }
             (left, *allowance) = (left - 1, *allowance - 1);
-            match self.contact.socket.receive() {
+            match self.peer_connection.socket.receive() {
                 Ok((message, file)) => {
                     self.messages += 1;
                     match self.hear(message, file) {
@@ -128,9 +128,9 @@ impl Handshake {
         let heard = match (message, &self.hello) {
             (ControlMessage::Hello { local, attributes, barrier }, None) => {
                 let Some(file) = file else { return Step::Gone };
-                let halves = self.contact.charge_half().and_then(|room| {
-                    let charge = self.contact.charge_half()?;
-                    Ok((self.contact.take_half(&file, charge)?, room))
+                let halves = self.peer_connection.charge_half().and_then(|room| {
+                    let charge = self.peer_connection.charge_half()?;
+                    Ok((self.peer_connection.take_half(&file, charge)?, room))
                 });
                 match halves {
                     Ok((theirs, room)) => {
@@ -143,8 +143,10 @@ impl Handshake {
             (ControlMessage::VersionMismatch { version }, None) => {
                 return Step::Refused(control_message::not_understood(version));
             }
-            (ControlMessage::Export(export), Some(_)) => self.contact.handle_export(export, file),
-            (ControlMessage::Lend { export, file }, Some(_)) => self.contact.handle_lend(export, file),
+            (ControlMessage::Export(export), Some(_)) => self.peer_connection.handle_export(export, file),
+            (ControlMessage::Lend { export, file }, Some(_)) => {
+                self.peer_connection.handle_lend(export, file)
+            }
             (ControlMessage::ExportsDone, Some(_)) => return Step::Whole,
             _ => return Step::Gone,
         };
@@ -152,8 +154,8 @@ impl Handshake {
     }
 
     fn refuse(self, reason: &str, again: bool) {
-        self.contact.account.note(false, reason);
-        refuse(&self.contact.socket, reason, again);
+        self.peer_connection.account.note(false, reason);
+        refuse(&self.peer_connection.socket, reason, again);
     }
 }
 
@@ -192,9 +194,9 @@ impl Listener {
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         while self.next_socket().is_ok() {}
         let AcceptorState { handshakes, ready, .. } = std::mem::take(&mut *self.room());
-        let contacts = handshakes.into_iter().map(|handshake| handshake.contact);
-        for contact in contacts.chain(ready.into_iter().map(|pending| pending.contact)) {
-            refuse(&contact.socket, "the server no longer listens", false);
+        let contacts = handshakes.into_iter().map(|handshake| handshake.peer_connection);
+        for peer_connection in contacts.chain(ready.into_iter().map(|pending| pending.peer_connection)) {
+            refuse(&peer_connection.socket, "the server no longer listens", false);
         }
     }
 
@@ -216,12 +218,15 @@ impl Listener {
                 self.take_in(&mut room, &mut allowance);
                 while let Some(pending) = room.ready.pop_front() {
                     // A client that has given up in the meantime is no longer connected.
-                    if !has_hung_up(&pending.contact) {
+                    if !has_hung_up(&pending.peer_connection) {
                         return Some(pending);
                     }
                 }
-                let mut sockets: Vec<RawFd> =
-                    room.handshakes.iter().map(|handshake| handshake.contact.socket.as_raw_fd()).collect();
+                let mut sockets: Vec<RawFd> = room
+                    .handshakes
+                    .iter()
+                    .map(|handshake| handshake.peer_connection.socket.as_raw_fd())
+                    .collect();
                 if room.full_until.is_none() {
                     sockets.push(self.socket.as_raw_fd());
                 }
@@ -304,12 +309,12 @@ impl Listener {
     fn enter(&self, room: &mut AcceptorState, socket: PeerSocket, allowance: &mut usize) {
         let mut socket = socket;
         // If the user has reached a limit, drop the user's socket that has been silent the longest.
-        let contact = loop {
-            match Contact::new(socket, &self.settings, &self.settings.clients, &self.quota) {
-                Ok(contact) => break Arc::new(contact),
-                Err(Denied { socket: refused, reason, again }) => {
+        let peer_connection = loop {
+            match PeerConnection::new(socket, &self.settings, &self.settings.clients, &self.quota) {
+                Ok(peer_connection) => break Arc::new(peer_connection),
+                Err(RefusedConnection { socket: refused, reason, again }) => {
                     let uid = peer_uid(&refused);
-                    let of_user = |handshake: &Handshake| handshake.contact.process.uid == uid;
+                    let of_user = |handshake: &Handshake| handshake.peer_connection.process.uid == uid;
                     if again || !self.evict(room, of_user, allowance) {
                         self.quota.note(uid, false, &reason);
                         return refuse(&refused, &reason, again);
@@ -319,11 +324,11 @@ impl Listener {
             }
         };
         let until = Instant::now() + HANDSHAKE_TIMEOUT;
-        let mut handshake = Handshake { contact, until, hello: None, messages: 0 };
+        let mut handshake = Handshake { peer_connection, until, hello: None, messages: 0 };
         match handshake.step(allowance) {
             Step::More | Step::Busy => {
-                let uid = handshake.contact.process.uid;
-                let of_user = |other: &Handshake| other.contact.process.uid == uid;
+                let uid = handshake.peer_connection.process.uid;
+                let of_user = |other: &Handshake| other.peer_connection.process.uid == uid;
                 let has_room = if room.handshakes.iter().filter(|other| of_user(other)).count()
                     >= MAX_HANDSHAKES_PER_USER
                 {
@@ -372,18 +377,18 @@ impl Listener {
 
     /// Ends the handshake of a socket.
     fn leave(&self, room: &mut AcceptorState, handshake: Handshake, step: Step) {
-        let uid = handshake.contact.process.uid;
+        let uid = handshake.peer_connection.process.uid;
         match step {
             Step::Refused(reason) => handshake.refuse(&reason, false),
             Step::Whole => {
-                if room.ready.iter().filter(|pending| pending.contact.process.uid == uid).count()
+                if room.ready.iter().filter(|pending| pending.peer_connection.process.uid == uid).count()
                     >= MAX_READY_PER_USER
                 {
                     let reason = format!("{MAX_READY_PER_USER} requests of user {uid} are already waiting");
-                    return refuse(&handshake.contact.socket, &reason, true);
+                    return refuse(&handshake.peer_connection.socket, &reason, true);
                 }
-                if let Handshake { contact, hello: Some(hello), .. } = handshake {
-                    room.ready.push_back(IncomingRequest { contact, hello });
+                if let Handshake { peer_connection, hello: Some(hello), .. } = handshake {
+                    room.ready.push_back(IncomingRequest { peer_connection, hello });
                 }
             }
             Step::More | Step::Busy | Step::Gone => {}
@@ -398,11 +403,12 @@ impl Drop for Listener {
 }
 
 /// Whether the peer has closed its socket or exited.
-fn has_hung_up(contact: &Contact) -> bool {
-    let mut poll = libc::pollfd { fd: contact.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+fn has_hung_up(peer_connection: &PeerConnection) -> bool {
+    let mut poll =
+        libc::pollfd { fd: peer_connection.socket.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
     // SAFETY: a single local structure; does not wait.
     let has_closed = unsafe { libc::poll(&raw mut poll, 1, 0) == 1 };
-    has_closed || contact.process.has_ended()
+    has_closed || peer_connection.process.has_ended()
 }
 
 /// Makes the kernel enlarge this process's descriptor table for the given number of connections now. If the table had

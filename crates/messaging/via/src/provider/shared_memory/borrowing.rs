@@ -4,8 +4,8 @@
 //! Source: pidfd_getfd(2). The call waits while the peer is executing a program (exec_update_lock), and the peer can
 //! prolong that by what the process has to close. Therefore only this thread makes the call.
 
-use super::contact::Contact;
 use super::control_message::RegionExport;
+use super::peer_connection::PeerConnection;
 use longma_locks::IgnorePoison;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -13,21 +13,21 @@ use std::sync::{Arc, Mutex, Weak};
 /// The maximum number of regions waiting to be borrowed. Further ones are not borrowed.
 const MAX_WAITING: usize = 4096;
 
-type Lent = (Weak<Contact>, RegionExport, u32);
+type BorrowableRegion = (Weak<PeerConnection>, RegionExport, u32);
 
 /// Queues a region for the thread, if the thread exists and its queue is not full.
-pub(super) fn ask(contact: &Arc<Contact>, export: RegionExport, number: u32) {
+pub(super) fn ask(peer_connection: &Arc<PeerConnection>, export: RegionExport, number: u32) {
     /// The channel and the process that owns the thread. A forked child has only the parent's sender.
-    static TO_THREAD: Mutex<Option<(u32, SyncSender<Lent>)>> = Mutex::new(None);
+    static TO_THREAD: Mutex<Option<(u32, SyncSender<BorrowableRegion>)>> = Mutex::new(None);
     let mut thread = TO_THREAD.lock().ignore_poison();
     let home = std::process::id();
     if thread.as_ref().is_none_or(|(of, _)| *of != home) {
-        let (sender, lent) = sync_channel::<Lent>(MAX_WAITING);
+        let (sender, lent) = sync_channel::<BorrowableRegion>(MAX_WAITING);
         let named = std::thread::Builder::new().name("via-borrowing".into());
         let borrow = move || {
-            for (contact, export, number) in lent {
-                if let Some(contact) = contact.upgrade() {
-                    contact.borrow(export, number);
+            for (peer_connection, export, number) in lent {
+                if let Some(peer_connection) = peer_connection.upgrade() {
+                    peer_connection.borrow(export, number);
                 }
             }
         };
@@ -37,6 +37,6 @@ pub(super) fn ask(contact: &Arc<Contact>, export: RegionExport, number: u32) {
         }
     }
     if let Some((_, thread)) = thread.as_ref().filter(|(of, _)| *of == home) {
-        let _ = thread.try_send((Arc::downgrade(contact), export, number));
+        let _ = thread.try_send((Arc::downgrade(peer_connection), export, number));
     }
 }

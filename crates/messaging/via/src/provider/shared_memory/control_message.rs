@@ -282,7 +282,7 @@ pub(super) fn send_with(socket: RawFd, bytes: &[u8], files: &[RawFd]) -> io::Res
 }
 
 /// The result of recvmsg(2).
-struct Taken {
+struct RawMessage {
     bytes: [u8; MAX_MESSAGE_BYTES],
     length: usize,
     flags: i32,
@@ -290,7 +290,7 @@ struct Taken {
     header: libc::msghdr,
 }
 
-impl Taken {
+impl RawMessage {
     fn message(&self) -> Option<ControlMessage> {
         self.bytes
             .get(..self.length)
@@ -301,7 +301,7 @@ impl Taken {
 
 /// Calls recvmsg(2) with the first `room_bytes` bytes of the control buffer. Never blocks. The returned header points
 /// only into `room`.
-fn take(socket: RawFd, flags: i32, room: &mut ControlBuffer, room_bytes: usize) -> io::Result<Taken> {
+fn take(socket: RawFd, flags: i32, room: &mut ControlBuffer, room_bytes: usize) -> io::Result<RawMessage> {
     let mut bytes = [0u8; MAX_MESSAGE_BYTES];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is a valid `msghdr`.
@@ -316,7 +316,7 @@ fn take(socket: RawFd, flags: i32, room: &mut ControlBuffer, room_bytes: usize) 
     let received = unsafe { libc::recvmsg(socket, &raw mut header, flags) };
     let length = usize::try_from(received).map_err(|_| io::Error::last_os_error())?;
     (header.msg_iov, header.msg_iovlen) = (std::ptr::null_mut(), 0);
-    Ok(Taken { bytes, length, flags: header.msg_flags, header })
+    Ok(RawMessage { bytes, length, flags: header.msg_flags, header })
 }
 
 /// Receives a message and the file attached to it, which is charged to the peer's account. Never blocks.

@@ -140,16 +140,16 @@ struct UserQueue {
 
 /// The users with objects to be dropped. Each has its own thread, so that slow closing caused by one user does not
 /// delay closing, and thus the accounting, of another.
-struct Closing {
+struct UserCloser {
     users: BTreeMap<u32, UserQueue>,
     threads: usize,
     /// The process that owns the threads.
     home: u32,
 }
 
-static CLOSING: Mutex<Closing> = Mutex::new(Closing { users: BTreeMap::new(), threads: 0, home: 0 });
+static CLOSING: Mutex<UserCloser> = Mutex::new(UserCloser { users: BTreeMap::new(), threads: 0, home: 0 });
 
-fn lock_closing() -> MutexGuard<'static, Closing> {
+fn lock_closing() -> MutexGuard<'static, UserCloser> {
     let mut closing = CLOSING.lock().ignore_poison();
     let home = std::process::id();
     if std::mem::replace(&mut closing.home, home) != home {
@@ -183,7 +183,7 @@ pub(super) fn defer_drop(what: Box<dyn Send>, uid: u32) {
     }
 }
 
-impl Closing {
+impl UserCloser {
     /// A user with queued objects and no thread, starting the search after `uid`.
     fn unserved(&self, uid: u32) -> Option<u32> {
         let behind = self.users.range((Bound::Excluded(uid), Bound::Unbounded));

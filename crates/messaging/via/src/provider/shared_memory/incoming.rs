@@ -18,7 +18,7 @@ use crate::shared_bytes::copy;
 const MAX_OWED: u32 = 2;
 
 /// A message whose parts have not all arrived.
-pub(super) struct Arriving {
+pub(super) struct PartialMessage {
     length: u32,
     received: u32,
     /// Whether the message was refused, at a level where it is only dropped.
@@ -30,18 +30,18 @@ pub(super) struct Arriving {
 /// # Safety
 /// `from` must be readable for that length, and the slices must be writable.
 unsafe fn scatter(slices: &[Slice], offset: u32, from: *const u8, length: u32) {
-    let (mut skip, mut done, length) = (offset as usize, 0, length as usize);
+    let (mut skip, mut copied, length) = (offset as usize, 0, length as usize);
     for slice in slices {
         let slice_bytes = slice.length as usize;
         if skip >= slice_bytes {
             skip -= slice_bytes;
             continue;
         }
-        let count = (slice_bytes - skip).min(length - done);
+        let count = (slice_bytes - skip).min(length - copied);
         // SAFETY: the range is inside the slice and inside what the caller guarantees.
-        unsafe { copy(from.add(done), slice.address.add(skip), count) };
-        (skip, done) = (0, done + count);
-        if done == length {
+        unsafe { copy(from.add(copied), slice.address.add(skip), count) };
+        (skip, copied) = (0, copied + count);
+        if copied == length {
             return;
         }
     }
@@ -204,7 +204,7 @@ impl SharedLink {
                 true
             }
         };
-        self.arriving = Some(Arriving { length: header.length, received: 0, dropped });
+        self.arriving = Some(PartialMessage { length: header.length, received: 0, dropped });
         self.take_part(message, target)
     }
 

@@ -83,28 +83,28 @@ pub(super) struct Progress {
 
 /// The state of a side; rarely written.
 #[repr(C, align(64))]
-pub(super) struct Presence {
+pub(super) struct SideState {
     /// The current or imminent states, `SLEEPS` and `PARKED`. 0 means that the side polls.
     pub(super) sleep_state: AtomicU32,
 }
 
-/// The side sleeps on its bell.
+/// The side sleeps on its wake word.
 pub(super) const SLEEPS: u32 = 1;
 /// The side does not poll the ring until it receives a control message.
 pub(super) const PARKED: u32 = 2;
 
 /// The futex word on which the peer sleeps; written to wake it. Waiting does not require write access.
 #[repr(C, align(64))]
-pub(super) struct BellWord {
-    pub(super) rung: AtomicU32,
+pub(super) struct WakeWord {
+    pub(super) wakes: AtomicU32,
 }
 
 /// A half: the memory that one side writes.
 #[repr(C, align(4096))]
 pub(super) struct Side {
     pub(super) progress: Progress,
-    pub(super) presence: Presence,
-    pub(super) bell: BellWord,
+    pub(super) presence: SideState,
+    pub(super) wake_word: WakeWord,
     /// The handles of the regions that the peer may use, by slot; 0 marks a free slot.
     pub(super) exports: [AtomicU32; EXPORTS],
     pub(super) slots: [Slot; SLOTS as usize],

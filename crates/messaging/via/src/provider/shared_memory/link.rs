@@ -5,7 +5,7 @@
 
 use super::SharedMemory;
 use super::barrier;
-use super::incoming::Arriving;
+use super::incoming::PartialMessage;
 use super::layout::*;
 use super::outgoing::Stream;
 use super::peer::Peer;
@@ -14,7 +14,7 @@ use super::ring::{Consumer, Producer, head};
 use crate::address::Credentials;
 use crate::attributes::Reliability;
 use crate::descriptor::{RemoteSegment, Status};
-use crate::provider::{Bell, EndReason, Link, Outgoing, Posted, Slice, Target};
+use crate::provider::{EndReason, Link, Outgoing, Posted, Slice, Target, WakeSource};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ pub(super) struct SharedLink {
     pub(super) stream_slices: Vec<Slice>,
     pub(super) answers: VecDeque<Answer>,
     /// The message being received in parts.
-    pub(super) arriving: Option<Arriving>,
+    pub(super) arriving: Option<PartialMessage>,
     /// The position of the last message that the peer carries out by accessing its own memory. Direct accesses must
     /// wait for it.
     pub(super) last_indirect: Option<u64>,
@@ -202,7 +202,7 @@ impl SharedLink {
         let allowed = match for_what {
             Use::Write => last.write,
             Use::Read => last.read,
-            Use::Fetch => self.peer.contact.single_copy,
+            Use::Fetch => self.peer.peer_connection.single_copy,
         };
         // The peer revokes a region by clearing its entry in `exports`. Messages in it were sent before that, so
         // fetching is still permitted.
@@ -313,7 +313,7 @@ impl SharedLink {
 
 impl Link for SharedLink {
     fn credentials(&self) -> Option<Credentials> {
-        Some(self.peer.contact.process.credentials())
+        Some(self.peer.peer_connection.process.credentials())
     }
 
     #[inline]
@@ -373,17 +373,17 @@ impl Link for SharedLink {
         if left == budget { self.check_presence(target) } else { Ok(()) }
     }
 
-    fn arm(&mut self) -> Bell {
+    fn arm(&mut self) -> WakeSource {
         if self.inn.publish() {
             self.published();
         }
-        let bell = &self.theirs.bell.rung;
-        let value = bell.load(Ordering::SeqCst);
+        let wake_word = &self.theirs.wake_word.wakes;
+        let value = wake_word.load(Ordering::SeqCst);
         if !self.announce(SLEEPS) {
             // The barrier worked before. If it fails now, the peer may miss the announcement, so do not sleep.
-            return Bell::None;
+            return WakeSource::None;
         }
-        Bell::Word { word: bell, value }
+        WakeSource::Word { word: wake_word, value }
     }
 
     fn disarm(&mut self) {
@@ -413,7 +413,7 @@ impl Link for SharedLink {
         self.inn.publish();
         self.ours.progress.closed.store(1, Ordering::Release);
         fence(Ordering::SeqCst);
-        self.peer.ring();
+        self.peer.wake_peer();
     }
 }
 

@@ -7,9 +7,9 @@
 mod acceptor;
 mod barrier;
 mod borrowing;
-mod contact;
 pub(in crate::provider) mod control_message;
 mod deferred_close;
+mod peer_connection;
 // Compiled into the crate because attackers use its private wire formats.
 #[cfg(test)]
 #[path = "../../../tests/hostile/shared_memory/mod.rs"]

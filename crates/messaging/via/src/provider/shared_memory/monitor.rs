@@ -68,7 +68,7 @@ struct TurnScheduler {
 
 impl TurnScheduler {
     fn of(&mut self, peer: &Peer) -> &mut ProcessQueue {
-        let process = peer.contact.process.key();
+        let process = peer.peer_connection.process.key();
         let TurnScheduler { queues, order } = self;
         queues.entry(process).or_insert_with(|| {
             order.push_back(process);
@@ -170,7 +170,7 @@ impl Monitor {
     /// Rearms the event of a peer's socket.
     fn watch_again(&self, peer: &Arc<Peer>) {
         let mut event = libc::epoll_event { events: PEER_EVENTS as u32, u64: Arc::as_ptr(peer) as u64 };
-        let (epoll, socket) = (self.epoll.as_raw_fd(), peer.contact.socket.as_raw_fd());
+        let (epoll, socket) = (self.epoll.as_raw_fd(), peer.peer_connection.socket.as_raw_fd());
         // SAFETY: reads the given structure. A socket that has been removed is not added again.
         unsafe { libc::epoll_ctl(epoll, libc::EPOLL_CTL_MOD, socket, &raw mut event) };
     }
@@ -183,13 +183,14 @@ impl Monitor {
     pub(super) fn add(&self, peer: &Arc<Peer>) -> Result<(), Error> {
         let token = Arc::as_ptr(peer) as u64;
         self.peers().insert(token, Arc::downgrade(peer));
-        let watched = self.watch(peer.contact.socket.as_raw_fd(), token, PEER_EVENTS).and_then(|()| {
-            match &peer.contact.process.file {
-                // One event is enough: every turn checks the process.
-                Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN | libc::EPOLLONESHOT),
-                None => Ok(()),
-            }
-        });
+        let watched =
+            self.watch(peer.peer_connection.socket.as_raw_fd(), token, PEER_EVENTS).and_then(|()| {
+                match &peer.peer_connection.process.file {
+                    // One event is enough: every turn checks the process.
+                    Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN | libc::EPOLLONESHOT),
+                    None => Ok(()),
+                }
+            });
         if watched.is_err() {
             self.remove(peer);
         }
@@ -197,8 +198,8 @@ impl Monitor {
     }
 
     pub(super) fn remove(&self, peer: &Arc<Peer>) {
-        self.unwatch(peer.contact.socket.as_raw_fd());
-        if let Some(file) = &peer.contact.process.file {
+        self.unwatch(peer.peer_connection.socket.as_raw_fd());
+        if let Some(file) = &peer.peer_connection.process.file {
             self.unwatch(file.as_raw_fd());
         }
         self.peers().remove(&(Arc::as_ptr(peer) as u64));
@@ -248,7 +249,7 @@ impl Monitor {
         let mut look = false;
         let mut after = TurnResult::More;
         for _ in 0..MESSAGES_PER_TURN {
-            match peer.contact.socket.receive() {
+            match peer.peer_connection.socket.receive() {
                 Ok((ControlMessage::Nudge, _)) => look = true,
                 Ok((message, file)) => {
                     if peer.handle_message(message, file).is_err() {
@@ -267,7 +268,7 @@ impl Monitor {
         // For a parked VI any message means an event: the socket may have had no space for the wakeup message itself.
         look |= peer.is_parked();
         // Even if another process still sends messages over the socket.
-        if peer.contact.process.has_ended() {
+        if peer.peer_connection.process.has_ended() {
             after = TurnResult::Gone(EndReason::PeerExited);
         }
         let mut has_ended = false;
@@ -290,11 +291,11 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contact::{Contact, Half};
     use super::super::control_message::{receive, send};
     use super::super::deferred_close::PeerSocket;
     use super::super::mapping::{SharedPages, create_half};
     use super::super::peer::PeerParts;
+    use super::super::peer_connection::{Half, PeerConnection};
     use super::super::quota::Quotas;
     use super::super::settings::{Allow, Settings};
     use super::*;
@@ -317,16 +318,16 @@ mod tests {
         let [ours, theirs] = ends.map(|fd| owned(fd, "a pair").unwrap());
         let settings = Settings::default();
         let quota = Quotas::new(settings.limits);
-        let contact = Contact::new(PeerSocket::new(ours), &settings, &Allow::Everyone, &quota);
-        let contact = Arc::new(contact.map_err(|denied| denied.reason).unwrap());
-        let half = || Half::new(create_half().unwrap().1, contact.charge_half().unwrap());
+        let peer_connection = PeerConnection::new(PeerSocket::new(ours), &settings, &Allow::Everyone, &quota);
+        let peer_connection = Arc::new(peer_connection.map_err(|denied| denied.reason).unwrap());
+        let half = || Half::new(create_half().unwrap().1, peer_connection.charge_half().unwrap());
         let halves = (half(), Some(half()));
         let attributes = ViAttributes::new(ProtectionTag::default());
         let peer = Arc::new(Peer::new(PeerParts {
             vi: 0,
             tag: 0,
             attributes,
-            contact,
+            peer_connection,
             ours: halves.0,
             theirs: halves.1,
         }));
@@ -344,7 +345,7 @@ mod tests {
         let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
         assert!(monitor.serve_peer(&peer, &Arc::downgrade(&attention)) == TurnResult::More);
         assert!(peer.loss().is_none());
-        let left = std::iter::from_fn(|| peer.contact.socket.receive().ok()).count();
+        let left = std::iter::from_fn(|| peer.peer_connection.socket.receive().ok()).count();
         assert_eq!(left, 5);
     }
 
@@ -368,7 +369,7 @@ mod tests {
         let is_revocation = |message: &ControlMessage| *message == ControlMessage::Revoke { handle: 7 };
         peer.show(&region);
         assert!(matches!(heard()[..], [ControlMessage::Export(_)]));
-        while send(peer.contact.socket.as_raw_fd(), &ControlMessage::Nudge, None).is_ok() {}
+        while send(peer.peer_connection.socket.as_raw_fd(), &ControlMessage::Nudge, None).is_ok() {}
         peer.hide(7);
         assert!(!heard().iter().any(is_revocation));
         // The peer is alive: it sends a message.

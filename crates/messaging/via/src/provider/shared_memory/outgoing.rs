@@ -46,19 +46,19 @@ fn flags_of(immediate: Option<u32>) -> u8 {
 /// # Safety
 /// `to` must have space for them, and the slices must have that many readable bytes.
 unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
-    let (mut skip, mut done, length) = (offset as usize, 0, length as usize);
+    let (mut skip, mut copied, length) = (offset as usize, 0, length as usize);
     for slice in slices {
         let slice_bytes = slice.length as usize;
         if skip >= slice_bytes {
             skip -= slice_bytes;
             continue;
         }
-        let count = (slice_bytes - skip).min(length - done);
+        let count = (slice_bytes - skip).min(length - copied);
         // SAFETY: the range is inside the slice and inside what the caller guarantees. The memory of a descriptor may
         // be shared with any process and may overlap the destination.
-        unsafe { copy(slice.address.add(skip).cast_const(), to.add(done), count) };
-        (skip, done) = (0, done + count);
-        if done == length {
+        unsafe { copy(slice.address.add(skip).cast_const(), to.add(copied), count) };
+        (skip, copied) = (0, copied + count);
+        if copied == length {
             return;
         }
     }
@@ -264,7 +264,7 @@ impl SharedLink {
 
     /// Makes the peer's process poll even if its program does not: RDMA does not require calls at the target.
     pub(super) fn nudge(&self) {
-        let _ = send(self.peer.contact.socket.as_raw_fd(), &ControlMessage::Nudge, None);
+        let _ = send(self.peer.peer_connection.socket.as_raw_fd(), &ControlMessage::Nudge, None);
     }
 
     fn post_read(&mut self, outgoing: &Outgoing<'_>, remote: RemoteSegment) -> Result<Posted, EndReason> {

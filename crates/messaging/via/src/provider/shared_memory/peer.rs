@@ -2,10 +2,10 @@
 //!
 //! Source: unix(7), futex(2).
 
-use super::contact::{Broken, Contact, Half};
 use super::control_message::{ControlMessage, RegionExport, send};
 use super::layout::{EXPORTS, PARKED, SLEEPS, Side};
 use super::mapping::SharedPages;
+use super::peer_connection::{Half, PeerConnection, ProtocolViolation};
 use super::peer_region::PeerRegion;
 use crate::attributes::ViAttributes;
 use crate::futex::wake_some;
@@ -41,7 +41,7 @@ pub(super) struct Peer {
     tag: u32,
     /// The attributes of our VI, which limit the peer's access.
     attributes: ViAttributes,
-    pub(super) contact: Arc<Contact>,
+    pub(super) peer_connection: Arc<PeerConnection>,
     /// Our half, which we write.
     ours: Half,
     /// The peer's half. On the connecting side it is known once the peer has accepted.
@@ -65,19 +65,19 @@ pub(super) struct PeerParts {
     pub(super) vi: u32,
     pub(super) tag: u32,
     pub(super) attributes: ViAttributes,
-    pub(super) contact: Arc<Contact>,
+    pub(super) peer_connection: Arc<PeerConnection>,
     pub(super) ours: Half,
     pub(super) theirs: Option<Half>,
 }
 
 impl Peer {
     pub(super) fn new(parts: PeerParts) -> Peer {
-        let PeerParts { vi, tag, attributes, contact, ours, theirs } = parts;
+        let PeerParts { vi, tag, attributes, peer_connection, ours, theirs } = parts;
         Peer {
             vi,
             tag,
             attributes,
-            contact,
+            peer_connection,
             ours,
             theirs,
             loss: OnceLock::new(),
@@ -137,21 +137,21 @@ impl Peer {
     /// Wakes the threads of this process that sleep on the connection. The word belongs to the peer and does not
     /// change, so the sleepers must find another reason to wake.
     pub(super) fn wake_ourselves(&self) {
-        wake_some(&self.theirs().bell.rung);
+        wake_some(&self.theirs().wake_word.wakes);
     }
 
     /// Wakes the peer if it sleeps.
-    pub(super) fn ring(&self) {
-        let bell = &self.ours().bell.rung;
-        bell.fetch_add(1, Ordering::SeqCst);
-        wake_some(bell);
+    pub(super) fn wake_peer(&self) {
+        let wake_word = &self.ours().wake_word.wakes;
+        wake_word.fetch_add(1, Ordering::SeqCst);
+        wake_some(wake_word);
     }
 
     /// Notifies a peer that does not poll.
     #[inline(never)]
     pub(super) fn notify(&self, sleep_state: u32) {
         if sleep_state & SLEEPS != 0 {
-            self.ring();
+            self.wake_peer();
         }
         if sleep_state & PARKED != 0 {
             // If the socket is full, the messages in it already make the peer poll.
@@ -171,7 +171,7 @@ impl Peer {
     }
 
     fn send(&self, message: &ControlMessage, file: Option<i32>) -> bool {
-        send(self.contact.socket.as_raw_fd(), message, file).is_ok()
+        send(self.peer_connection.socket.as_raw_fd(), message, file).is_ok()
     }
 
     /// Exports or lends a region to the peer, if the region and our VI permit it. If the peer does not empty its
@@ -201,9 +201,9 @@ impl Peer {
         };
         if as_it_is {
             let Some(file) = pages.file() else { return };
-            if let Err(reason) = self.contact.account.unread().count(&self.contact) {
+            if let Err(reason) = self.peer_connection.account.unread().count(&self.peer_connection) {
                 // The peer accesses the region by messages instead.
-                return self.contact.account.note(false, &reason);
+                return self.peer_connection.account.note(false, &reason);
             }
             self.enter(region.handle.0, |slot, serial| {
                 let is_sent =
@@ -213,7 +213,7 @@ impl Peer {
                 }
                 is_sent
             });
-        } else if self.contact.single_copy {
+        } else if self.peer_connection.single_copy {
             let Some(file) = pages.file_number() else { return };
             self.enter(region.handle.0, |slot, serial| {
                 self.send(&ControlMessage::Lend { export: export(slot, serial), file }, None)
@@ -310,12 +310,12 @@ impl Peer {
         &self,
         message: ControlMessage,
         file: Option<super::deferred_close::PeerFile>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ProtocolViolation> {
         match message {
-            ControlMessage::Export(export) => self.contact.handle_export(export, file),
-            ControlMessage::Lend { export, file } => self.contact.handle_lend(export, file),
+            ControlMessage::Export(export) => self.peer_connection.handle_export(export, file),
+            ControlMessage::Lend { export, file } => self.peer_connection.handle_lend(export, file),
             ControlMessage::Revoke { handle } => {
-                self.contact.handle_revoke(handle);
+                self.peer_connection.handle_revoke(handle);
                 Ok(())
             }
             ControlMessage::Mapped { handle, serial } => {
@@ -328,19 +328,19 @@ impl Peer {
                 Ok(())
             }
             ControlMessage::Declined { reason, .. } => {
-                self.contact.account.note(true, &reason);
+                self.peer_connection.account.note(true, &reason);
                 Ok(())
             }
-            _ => Err(Broken),
+            _ => Err(ProtocolViolation),
         }
     }
 
     #[inline]
     pub(super) fn mapped_changes(&self) -> u32 {
-        self.contact.changes()
+        self.peer_connection.changes()
     }
 
     pub(super) fn mapped(&self) -> Vec<Arc<PeerRegion>> {
-        self.contact.mapped()
+        self.peer_connection.mapped()
     }
 }

@@ -14,13 +14,13 @@ use std::sync::Arc;
 const MAX_UNMAPPED_AT_ONCE: usize = 8;
 
 /// A mapping and its charge.
-type Held = (Mapping, Charge);
+type ChargedMapping = (Mapping, Charge);
 
 /// A mapped region of the peer.
 pub(super) struct PeerRegion {
     pub(super) export: RegionExport,
     /// `None` only during drop.
-    held: Option<Held>,
+    held: Option<ChargedMapping>,
     base: *mut u8,
     /// Whether unmapping may free many pages: those of the whole file, not only of the mapped part.
     is_large: bool,
@@ -57,7 +57,7 @@ impl Drop for PeerRegion {
 /// Releases regions. A region that is still in use is unmapped when its last user releases it.
 pub(super) fn give_up(regions: Vec<Arc<PeerRegion>>) {
     let mut is_much = false;
-    let held: Vec<Held> = regions
+    let held: Vec<ChargedMapping> = regions
         .into_iter()
         .filter_map(Arc::into_inner)
         .filter_map(|mut region| {
@@ -70,7 +70,7 @@ pub(super) fn give_up(regions: Vec<Arc<PeerRegion>>) {
     }
 }
 
-fn defer_unmap(held: Vec<Held>) {
+fn defer_unmap(held: Vec<ChargedMapping>) {
     if let Some((_, charge)) = held.first() {
         let uid = charge.uid();
         defer_drop(Box::new(held), uid);

@@ -6,13 +6,13 @@
 use super::SharedMemory;
 use super::acceptor::{HANDSHAKE_TIMEOUT, Hello, IncomingRequest, Listener, readable};
 use super::barrier;
-use super::contact::{Contact, Half};
 use super::control_message::{ControlMessage, send};
 use super::deferred_close::{PeerFile, PeerSocket};
 use super::layout::EXPORTS;
 use super::link::SharedLink;
 use super::mapping;
 use super::peer::{Peer, PeerParts};
+use super::peer_connection::{Half, PeerConnection};
 use super::server_names::{ServerAddress, socket};
 use crate::address::{Address, Credentials};
 use crate::attributes::ViAttributes;
@@ -50,7 +50,7 @@ impl Drop for SharedIncoming {
         if let Some(pending) = &self.pending
             && std::process::id() == self.home
         {
-            super::contact::refuse(&pending.contact.socket, "", false);
+            super::peer_connection::refuse(&pending.peer_connection.socket, "", false);
         }
     }
 }
@@ -69,12 +69,12 @@ pub(super) fn wait(
 
 fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
     nic.regions().values().for_each(|region| peer.show(region));
-    send(peer.contact.socket.as_raw_fd(), &ControlMessage::ExportsDone, None)
+    send(peer.peer_connection.socket.as_raw_fd(), &ControlMessage::ExportsDone, None)
 }
 
 /// Refuses the connection because of an error on this side.
 fn refuse_for(error: &Error, socket: &PeerSocket) {
-    super::contact::refuse(socket, &error.to_string(), error.is_shortage());
+    super::peer_connection::refuse(socket, &error.to_string(), error.is_shortage());
 }
 
 /// Converts an error of sending the answer. If it is not the peer's fault, `tell` reports it to the peer.
@@ -109,7 +109,7 @@ impl Incoming for SharedIncoming {
     }
 
     fn credentials(&self) -> Option<Credentials> {
-        Some(self.pending().contact.process.credentials())
+        Some(self.pending().peer_connection.process.credentials())
     }
 
     fn accept(
@@ -119,27 +119,27 @@ impl Incoming for SharedIncoming {
         tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
         let nic = self.nic.clone();
-        let Some(IncomingRequest { contact, hello: Hello { barrier, theirs, room, .. } }) =
+        let Some(IncomingRequest { peer_connection, hello: Hello { barrier, theirs, room, .. } }) =
             self.pending.take()
         else {
             return Err(Error::NoMatch("the request has already been answered".into()));
         };
         let (file, mapping) =
-            mapping::create_half().inspect_err(|error| refuse_for(error, &contact.socket))?;
+            mapping::create_half().inspect_err(|error| refuse_for(error, &peer_connection.socket))?;
         let ours = Half::new(mapping, room);
         let peer = Arc::new(Peer::new(PeerParts {
             vi,
             tag,
             attributes: *attributes,
-            contact,
+            peer_connection,
             ours,
             theirs: Some(theirs),
         }));
         // Watch the peer before answering, so that a peer that cannot be watched is not connected.
         let link = join(&nic, peer.clone(), attributes, barrier)
-            .inspect_err(|error| refuse_for(error, &peer.contact.socket))?;
+            .inspect_err(|error| refuse_for(error, &peer.peer_connection.socket))?;
         let answer = ControlMessage::Accept { attributes: *attributes, barrier: barrier::is_available() };
-        let socket = &peer.contact.socket;
+        let socket = &peer.peer_connection.socket;
         if let Err(error) = send(socket.as_raw_fd(), &answer, Some(file.as_raw_fd())) {
             return Err(send_error(error, |why| refuse_for(why, socket)));
         }
@@ -196,7 +196,7 @@ enum Answer {
 
 /// Receives the messages of the server's answer, with a limit on their number and a deadline.
 struct AnswerReader<'a> {
-    contact: &'a Contact,
+    peer_connection: &'a PeerConnection,
     deadline: Option<Instant>,
     left: usize,
 }
@@ -210,10 +210,10 @@ impl AnswerReader<'_> {
         // If a socket is closed with unread messages, ECONNRESET is reported before the peer's last message.
         let mut was_reset = false;
         loop {
-            match self.contact.socket.receive() {
+            match self.peer_connection.socket.receive() {
                 Ok(received) => return Ok(received),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if !readable(&[self.contact.socket.as_raw_fd()], self.deadline) {
+                    if !readable(&[self.peer_connection.socket.as_raw_fd()], self.deadline) {
                         return Err(Error::Timeout);
                     }
                 }
@@ -291,12 +291,12 @@ fn request_once(
     deadline: Option<Instant>,
 ) -> Result<Result<Established, (String, bool)>, Error> {
     let socket = PeerSocket::new(connect_socket(place, ask.remote, deadline)?);
-    let contact =
-        Contact::new(socket, nic.settings(), &nic.settings().servers, nic.quota()).map_err(|denied| {
-            Error::Refused(format!("by this side: {} is served by: {}", ask.remote, denied.reason))
-        })?;
-    let contact = Arc::new(contact);
-    let [charge, their_charge] = [(); 2].map(|()| contact.charge_half().map_err(Error::Resource));
+    let peer_connection = PeerConnection::new(socket, nic.settings(), &nic.settings().servers, nic.quota())
+        .map_err(|denied| {
+        Error::Refused(format!("by this side: {} is served by: {}", ask.remote, denied.reason))
+    })?;
+    let peer_connection = Arc::new(peer_connection);
+    let [charge, their_charge] = [(); 2].map(|()| peer_connection.charge_half().map_err(Error::Resource));
     let (charge, their_charge) = (charge?, their_charge?);
     let (file, mapping) = mapping::create_half()?;
     let ours = Half::new(mapping, charge);
@@ -305,7 +305,7 @@ fn request_once(
         attributes: *ask.attributes,
         barrier: barrier::is_available(),
     };
-    match send(contact.socket.as_raw_fd(), &hello, Some(file.as_raw_fd())) {
+    match send(peer_connection.socket.as_raw_fd(), &hello, Some(file.as_raw_fd())) {
         // Too many descriptors of this user are in flight.
         Err(error) if error.raw_os_error() == Some(libc::ETOOMANYREFS) => {
             return Err(Error::system("requesting a connection", error));
@@ -314,18 +314,24 @@ fn request_once(
         _ => drop(file),
     }
     let attributes = *ask.attributes;
-    let parts =
-        PeerParts { vi: ask.vi, tag: ask.tag, attributes, contact: contact.clone(), ours, theirs: None };
+    let parts = PeerParts {
+        vi: ask.vi,
+        tag: ask.tag,
+        attributes,
+        peer_connection: peer_connection.clone(),
+        ours,
+        theirs: None,
+    };
     let mut peer = Peer::new(parts);
     let _ = show_regions(nic, &peer);
-    let mut reader = AnswerReader { contact: &contact, deadline, left: MAX_MESSAGES };
+    let mut reader = AnswerReader { peer_connection: &peer_connection, deadline, left: MAX_MESSAGES };
     let (remote_attributes, barrier, file) = match reader.answer(&peer)? {
         Answer::Accepted { attributes, barrier, file } => (attributes, barrier, file),
         Answer::Refused { reason, again } => return Ok(Err((reason, again))),
     };
     let file =
         file.ok_or_else(|| broken("the peer accepted but did not send its half of the shared memory"))?;
-    peer.set_peer_half(contact.take_half(&file, their_charge).map_err(|why| broken(&why))?);
+    peer.set_peer_half(peer_connection.take_half(&file, their_charge).map_err(|why| broken(&why))?);
     drop(file);
     let handshake = Instant::now() + HANDSHAKE_TIMEOUT;
     reader.deadline = Some(deadline.map_or(handshake, |deadline| deadline.min(handshake)));

@@ -276,12 +276,12 @@ mod tests {
         let held = std::fs::File::open(folder.path()).unwrap();
         held.lock().unwrap();
         let settings = settings(folder.path());
-        let (done, made) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
-            done.send(ServerAddress::own(&settings, b"name").unwrap().listen(b"name"))
+            sender.send(ServerAddress::own(&settings, b"name").unwrap().listen(b"name"))
         });
         let waits = std::time::Duration::from_secs(20);
-        made.recv_timeout(waits).expect("it waits for the holder of the directory's lock").unwrap();
+        receiver.recv_timeout(waits).expect("it waits for the holder of the directory's lock").unwrap();
         let left: Vec<_> =
             std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(left, ["6e616d65"]);

@@ -5,7 +5,7 @@
 //! any more, not even those needed for answers. SIOCOUTQ (unix_ioctl in net/unix/af_unix.c): the number of bytes sent
 //! and not received.
 
-use super::contact::Contact;
+use super::peer_connection::PeerConnection;
 use super::settings::limit;
 use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 struct UserExports {
     count: u32,
     /// Peers that have not received everything, once each.
-    contacts: Vec<Weak<Contact>>,
+    contacts: Vec<Weak<PeerConnection>>,
 }
 
 #[derive(Default)]
@@ -59,8 +59,8 @@ impl Unread {
     ///
     /// # Errors
     /// The reason, if too many exports are unreceived.
-    pub(super) fn count(&self, contact: &Arc<Contact>) -> Result<(), String> {
-        let uid = contact.process.uid;
+    pub(super) fn count(&self, peer_connection: &Arc<PeerConnection>) -> Result<(), String> {
+        let uid = peer_connection.process.uid;
         let mut books = self.books();
         let is_full = |books: &UnreadState| {
             let of_user = books.users.get(&uid).map_or(0, |user| user.count);
@@ -78,8 +78,8 @@ impl Unread {
             let user = books.users.entry(uid).or_default();
             user.count += 1;
             // Modified only under the lock.
-            if contact.unread.fetch_add(1, Ordering::Relaxed) == 0 {
-                user.contacts.push(Arc::downgrade(contact));
+            if peer_connection.unread.fetch_add(1, Ordering::Relaxed) == 0 {
+                user.contacts.push(Arc::downgrade(peer_connection));
             }
         }
         drop(books);
@@ -93,16 +93,16 @@ impl Unread {
     }
 
     /// Called when a peer is dropped: the kernel discards its unreceived messages.
-    pub(super) fn forget(&self, contact: &Contact) {
-        if contact.unread.load(Ordering::Relaxed) == 0 {
+    pub(super) fn forget(&self, peer_connection: &PeerConnection) {
+        if peer_connection.unread.load(Ordering::Relaxed) == 0 {
             return;
         }
         let mut books = self.books();
-        let count = contact.unread.swap(0, Ordering::Relaxed);
+        let count = peer_connection.unread.swap(0, Ordering::Relaxed);
         books.all -= count;
-        if let Some(user) = books.users.get_mut(&contact.process.uid) {
+        if let Some(user) = books.users.get_mut(&peer_connection.process.uid) {
             user.count -= count;
-            user.contacts.retain(|other| !std::ptr::eq(other.as_ptr(), contact));
+            user.contacts.retain(|other| !std::ptr::eq(other.as_ptr(), peer_connection));
         }
         books.users.retain(|_, user| user.count > 0);
     }
@@ -110,18 +110,18 @@ impl Unread {
 
 impl UnreadState {
     /// Checks which peers have received everything. The peers checked are returned in `looked_at`, to be dropped later.
-    fn look(&mut self, looked_at: &mut Vec<Arc<Contact>>) {
+    fn look(&mut self, looked_at: &mut Vec<Arc<PeerConnection>>) {
         for user in self.users.values_mut() {
-            user.contacts.retain(|contact| {
+            user.contacts.retain(|peer_connection| {
                 // A peer that is being dropped updates the counters itself.
-                let Some(contact) = contact.upgrade() else { return false };
-                let has_heard = has_received_everything(&contact);
+                let Some(peer_connection) = peer_connection.upgrade() else { return false };
+                let has_heard = has_received_everything(&peer_connection);
                 if has_heard {
-                    let count = contact.unread.swap(0, Ordering::Relaxed);
+                    let count = peer_connection.unread.swap(0, Ordering::Relaxed);
                     user.count -= count;
                     self.all -= count;
                 }
-                looked_at.push(contact);
+                looked_at.push(peer_connection);
                 !has_heard
             });
         }
@@ -129,9 +129,9 @@ impl UnreadState {
     }
 }
 
-fn has_received_everything(contact: &Contact) -> bool {
+fn has_received_everything(peer_connection: &PeerConnection) -> bool {
     let mut bytes = 0i32;
     // SAFETY: writes an integer to the given location.
-    let outcome = unsafe { libc::ioctl(contact.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    let outcome = unsafe { libc::ioctl(peer_connection.socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
     outcome == 0 && bytes == 0
 }

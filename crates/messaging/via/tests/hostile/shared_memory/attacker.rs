@@ -346,7 +346,7 @@ impl Attacker {
                 (0..*count).for_each(|_| self.send(&message, None));
             }
             Step::Word { word, value } => {
-                // Progress, presence, bell, exports and the first slots.
+                // Progress, side state, wake word, exports and the first slots.
                 let offset = (usize::from(*word) * 4) % 4096;
                 // SAFETY: inside the attacker's half and aligned; the other side also accesses it through atomics.
                 let word = unsafe { AtomicU32::from_ptr(self.half.base().add(offset).cast()) };
@@ -359,9 +359,9 @@ impl Attacker {
             }
             Step::Wake => {
                 // SAFETY: the attacker's half; only atomics are accessed through the reference.
-                let bell = unsafe { &(*self.half.base().cast::<Side>()).bell.rung };
-                bell.fetch_add(1, Order::Relaxed);
-                crate::futex::wake_all(bell, false);
+                let wake_word = unsafe { &(*self.half.base().cast::<Side>()).wake_word.wakes };
+                wake_word.fetch_add(1, Order::Relaxed);
+                crate::futex::wake_all(wake_word, false);
             }
             Step::Hole => self.try_holes(),
             Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),

@@ -30,8 +30,8 @@ fn events_of_one_peer_are_seen_soon_while_others_are_busy() {
     if std::env::var_os(ROLE).is_none() {
         // Run in a separate process, without monitor threads of other tests.
         let mut alone = std::process::Command::new(std::env::current_exe().unwrap());
-        let done = alone.args(["--exact", THIS, "--nocapture"]).env(ROLE, "alone").status().unwrap();
-        return assert!(done.success(), "{done}");
+        let status = alone.args(["--exact", THIS, "--nocapture"]).env(ROLE, "alone").status().unwrap();
+        return assert!(status.success(), "{status}");
     }
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();

@@ -95,13 +95,13 @@ fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
         send(socket.as_raw_fd(), &hello(), Some(file.as_raw_fd())).unwrap();
         let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
         std::thread::scope(|scope| {
-            let (done, heard) = std::sync::mpsc::channel();
+            let (sender, heard) = std::sync::mpsc::channel();
             let (nic, name) = (&nic, &name);
             scope.spawn(move || {
                 for _ in 0..3 {
                     let _ = nic.connect_wait(&Address::local(name), Some(Duration::from_millis(20)));
                 }
-                let _ = done.send(());
+                let _ = sender.send(());
             });
             let heard = heard.recv_timeout(Duration::from_secs(15));
             page.release();
@@ -297,9 +297,9 @@ fn a_sleeper_with_a_read_only_futex_word_is_woken_by_a_message() {
         std::thread::sleep(Duration::from_millis(100));
         let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Slot as u8, 0, 0]);
         hostile.publish(0, head, 8, &[7]);
-        side.bell.rung.fetch_add(1, Order::SeqCst);
+        side.wake_word.wakes.fetch_add(1, Order::SeqCst);
         let rung = Instant::now();
-        crate::futex::wake_some(&side.bell.rung);
+        crate::futex::wake_some(&side.wake_word.wakes);
         assert!(waits.join().unwrap().unwrap().is_success());
         assert!(rung.elapsed() < Duration::from_secs(20), "it slept on");
     });

@@ -90,8 +90,8 @@ fn let_halts_be_seen() {
 fn be_nice() {
     if let Some(nice) = std::env::var("LONGMA_VIA_HONEST_NICE").ok().and_then(|nice| nice.parse().ok()) {
         // SAFETY: the call takes only integers.
-        let done = unsafe { libc::setpriority(libc::PRIO_PROCESS, this_thread() as u32, nice) };
-        assert_eq!(done, 0, "a priority of {nice} is not permitted");
+        let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, this_thread() as u32, nice) };
+        assert_eq!(status, 0, "a priority of {nice} is not permitted");
     }
 }
 

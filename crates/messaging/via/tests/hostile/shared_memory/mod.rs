@@ -246,23 +246,23 @@ const SECRET: u64 = 0x5ec2_e75e_c2e7_5ec2;
 
 /// The well-behaved side uses all operations until the connection or the time ends.
 fn work_honestly(vi: &Vi, memory: &MemoryRegion, end: Instant) -> u64 {
-    let mut done = 0;
+    let mut completions = 0;
     while Instant::now() < end && vi.state() == ViState::Connected {
         let _ = vi.post_receive(&Descriptor::receive(&[memory.segment(0, 4096)]));
         let _ = vi.post_send(&Descriptor::send(&[memory.segment(4096, 8)]));
         let _ = vi.post_send(&Descriptor::send(&[memory.segment(4096, 3000)]));
         let _ = vi.post_send(&Descriptor::send(&[memory.segment(4096, 20_000)]));
         let remote = RemoteSegment { address: 0x1000, handle: MemoryHandle(0x10_0001) };
-        if done % 7 == 0 {
+        if completions % 7 == 0 {
             let _ = vi.post_send(&Descriptor::rdma_write(&[memory.segment(4096, 64)], remote));
             let _ = vi.post_send(&Descriptor::rdma_read(&[memory.segment(30_000, 64)], remote));
         }
-        done += u64::from(vi.receive_done().is_some()) + u64::from(vi.send_done().is_some());
-        if done % 50 == 49 {
+        completions += u64::from(vi.receive_done().is_some()) + u64::from(vi.send_done().is_some());
+        if completions % 50 == 49 {
             let _ = vi.receive_wait(Some(Duration::from_micros(200)));
         }
     }
-    done
+    completions
 }
 
 /// Runs a connection with a hostile peer. Memory that was not exported to the peer must be unchanged and must not reach

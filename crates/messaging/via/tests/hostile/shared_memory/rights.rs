@@ -50,8 +50,8 @@ fn a_post_wakes_at_most_as_many_threads_as_an_honest_peer_has_sleeping() {
     let (_nic, vi, region, hostile, _mapping) = with_mapped_region("asleep");
     // SAFETY: these are halves, which consist of atomics.
     let [side, theirs] = unsafe { [&hostile.half, &hostile.theirs].map(|half| &*half.base().cast::<Side>()) };
-    let (bell, is_over) = (&theirs.bell.rung, AtomicBool::new(false));
-    let value = bell.load(Order::SeqCst);
+    let (wake_word, is_over) = (&theirs.wake_word.wakes, AtomicBool::new(false));
+    let value = wake_word.load(Order::SeqCst);
     let (waiting, woken) = (AtomicU32::new(0), AtomicU32::new(0));
     std::thread::scope(|scope| {
         for _ in 0..ASLEEP {
@@ -60,7 +60,7 @@ fn a_post_wakes_at_most_as_many_threads_as_an_honest_peer_has_sleeping() {
                 let operation = libc::FUTEX_WAIT;
                 let none = std::ptr::null::<libc::timespec>();
                 // SAFETY: the kernel only compares the word.
-                unsafe { libc::syscall(libc::SYS_futex, bell.as_ptr(), operation, value, none, 0, 0) };
+                unsafe { libc::syscall(libc::SYS_futex, wake_word.as_ptr(), operation, value, none, 0, 0) };
                 if !is_over.load(Order::SeqCst) {
                     woken.fetch_add(1, Order::SeqCst);
                 }
@@ -77,7 +77,7 @@ fn a_post_wakes_at_most_as_many_threads_as_an_honest_peer_has_sleeping() {
         std::thread::sleep(Duration::from_millis(200));
         is_over.store(true, Order::SeqCst);
         side.presence.sleep_state.store(0, Order::SeqCst);
-        crate::futex::wake_all(bell, false);
+        crate::futex::wake_all(wake_word, false);
     });
     let woken = woken.into_inner();
     assert!((1..=128).contains(&woken), "one post woke {woken} threads of the peer");

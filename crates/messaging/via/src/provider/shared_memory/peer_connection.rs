@@ -36,7 +36,7 @@ impl Half {
     }
 }
 
-pub(super) struct Contact {
+pub(super) struct PeerConnection {
     pub(super) socket: PeerSocket,
     pub(super) process: Process,
     pub(super) account: Arc<Account>,
@@ -54,35 +54,35 @@ pub(super) struct Contact {
 
 /// The peer violated the protocol.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken;
+pub(super) struct ProtocolViolation;
 
 /// A connection that is refused.
-pub(super) struct Denied {
+pub(super) struct RefusedConnection {
     pub(super) socket: PeerSocket,
     pub(super) reason: String,
     /// Whether a later attempt may succeed.
     pub(super) again: bool,
 }
 
-impl Contact {
-    /// Creates the contact for the process at the other end of `socket`, if the settings permit it.
+impl PeerConnection {
+    /// Creates the connection to the process at the other end of `socket`, if the settings permit it.
     pub(super) fn new(
         socket: PeerSocket,
         settings: &Settings,
         allow: &Allow,
         quota: &Arc<Quotas>,
-    ) -> Result<Contact, Denied> {
+    ) -> Result<PeerConnection, RefusedConnection> {
         let process = match Process::behind(&socket) {
             Ok(process) => process,
             Err(why) => {
                 let reason = format!("no descriptor is available to watch the process: {why}");
-                return Err(Denied { socket, reason, again: true });
+                return Err(RefusedConnection { socket, reason, again: true });
             }
         };
         let uid = process.uid;
         if !allow.permits(uid, process.gid) {
             let reason = format!("user {uid} with group {} is not allowed", process.gid);
-            return Err(Denied { socket, reason, again: false });
+            return Err(RefusedConnection { socket, reason, again: false });
         }
         // SAFETY: takes no arguments and returns an integer.
         let same_user = uid == unsafe { libc::geteuid() };
@@ -93,12 +93,12 @@ impl Contact {
         };
         let account = match quota.open(uid) {
             Ok(account) => account,
-            Err(reason) => return Err(Denied { socket, reason, again: false }),
+            Err(reason) => return Err(RefusedConnection { socket, reason, again: false }),
         };
         let (regions, lent) = Default::default();
         let socket = socket.with_account(&account);
         let (changes, unread) = (AtomicU32::new(0), AtomicU32::new(0));
-        Ok(Contact { socket, process, account, single_copy, regions, lent, changes, unread })
+        Ok(PeerConnection { socket, process, account, single_copy, regions, lent, changes, unread })
     }
 
     /// Charges the mapping of a half to the peer's quota.
@@ -117,8 +117,12 @@ impl Contact {
     }
 
     /// Handles an export: maps the region if permitted, and answers.
-    pub(super) fn handle_export(&self, export: RegionExport, file: Option<PeerFile>) -> Result<(), Broken> {
-        let file = file.ok_or(Broken)?;
+    pub(super) fn handle_export(
+        &self,
+        export: RegionExport,
+        file: Option<PeerFile>,
+    ) -> Result<(), ProtocolViolation> {
+        let file = file.ok_or(ProtocolViolation)?;
         check(&export)?;
         let mut lent = self.lent();
         lent.retain(|slot, (waiting, _)| *slot != export.slot && waiting.handle != export.handle);
@@ -128,10 +132,14 @@ impl Contact {
 
     /// Handles a lent region: queues it to be borrowed. It is ignored if single copies are disabled or the kernel
     /// denies access.
-    pub(super) fn handle_lend(self: &Arc<Self>, export: RegionExport, number: u32) -> Result<(), Broken> {
+    pub(super) fn handle_lend(
+        self: &Arc<Self>,
+        export: RegionExport,
+        number: u32,
+    ) -> Result<(), ProtocolViolation> {
         check(&export)?;
         if export.write || export.read {
-            return Err(Broken);
+            return Err(ProtocolViolation);
         }
         if self.single_copy {
             let mut lent = self.lent();
@@ -220,16 +228,16 @@ impl Contact {
     }
 }
 
-impl Drop for Contact {
+impl Drop for PeerConnection {
     fn drop(&mut self) {
         self.account.unread().forget(self);
         give_up(std::mem::take(&mut *self.regions()));
     }
 }
 
-fn check(export: &RegionExport) -> Result<(), Broken> {
+fn check(export: &RegionExport) -> Result<(), ProtocolViolation> {
     let sound = (export.slot as usize) < EXPORTS && export.address.checked_add(export.length).is_some();
-    if sound { Ok(()) } else { Err(Broken) }
+    if sound { Ok(()) } else { Err(ProtocolViolation) }
 }
 
 /// Refuses a connection over `socket`.
