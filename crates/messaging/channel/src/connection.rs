@@ -31,7 +31,7 @@ pub struct Statistics {
 }
 
 /// A data frame in its slot.
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedFrame {
     slot: usize,
     pub(crate) header: Header,
     /// The length of its payload, bytes.
@@ -100,7 +100,7 @@ pub struct Connection {
     flow: Flow,
     assembly: Assembly,
     /// Data frames that the program has not received.
-    inbox: VecDeque<Arrived>,
+    inbox: VecDeque<ReceivedFrame>,
     next_request: u64,
     /// Started requests without a response.
     started: BTreeSet<u64>,
@@ -566,7 +566,7 @@ impl Connection {
     }
 
     /// The next data frame, which stays in its slot until it is released. `None` after the peer's end.
-    pub(crate) async fn next_frame(&mut self, wait: Wait) -> Result<Option<Arrived>, Error> {
+    pub(crate) async fn next_frame(&mut self, wait: Wait) -> Result<Option<ReceivedFrame>, Error> {
         loop {
             if self.is_refused {
                 return Err(Error::Ended(self.vi.end_reason().unwrap_or(EndReason::Disconnected)));
@@ -582,17 +582,17 @@ impl Connection {
     }
 
     /// Copies bytes of a data frame's payload.
-    pub(crate) fn read(&self, frame: &Arrived, offset: usize, into: &mut [u8]) {
+    pub(crate) fn read(&self, frame: &ReceivedFrame, offset: usize, into: &mut [u8]) {
         self.slots.read(frame.slot, offset, into);
     }
 
     /// Counts a data frame of which the program has received everything.
-    pub(crate) fn received(&mut self, frame: &Arrived) {
+    pub(crate) fn received(&mut self, frame: &ReceivedFrame) {
         self.statistics.bytes_received += frame.length as u64;
     }
 
     /// Makes a frame's slot available to the peer again.
-    pub(crate) fn release(&mut self, frame: Arrived) {
+    pub(crate) fn release(&mut self, frame: ReceivedFrame) {
         // Errors are those of a connection that has ended, which the next call reports.
         let _ = self.slots.post(&self.vi, frame.slot);
         self.flow.free();
@@ -637,7 +637,7 @@ impl Connection {
         let payload = if length > HELLO_BYTES { &[0; HELLO_BYTES + 1][..] } else { &payload[..known] };
         let header = Header::decode(&self.slots.read_header(slot));
         match header.and_then(|header| Ok((header, self.flow.received(&header, payload)?))) {
-            Ok((header, Frame::Data)) => self.inbox.push_back(Arrived { slot, header, length }),
+            Ok((header, Frame::Data)) => self.inbox.push_back(ReceivedFrame { slot, header, length }),
             Ok((_, Frame::Control)) => self.slots.post(&self.vi, slot)?,
             Err(what) => return Err(self.violation(what)),
         }

@@ -1,6 +1,6 @@
 //! Byte streams.
 
-use crate::connection::{Arrived, Connection, blocking};
+use crate::connection::{Connection, ReceivedFrame, blocking};
 use crate::error::Error;
 use crate::wire::FrameKind;
 use std::io;
@@ -14,7 +14,7 @@ use std::io;
 pub struct Stream {
     connection: Connection,
     /// The frame that is being read, and the number of its bytes that have been read.
-    frame: Option<(Arrived, usize)>,
+    frame: Option<(ReceivedFrame, usize)>,
 }
 
 impl Connection {
@@ -47,7 +47,7 @@ impl Stream {
         &mut self.connection
     }
 
-    fn next_frame(&mut self) -> Result<Option<(Arrived, usize)>, Error> {
+    fn next_frame(&mut self) -> Result<Option<(ReceivedFrame, usize)>, Error> {
         if let Some(frame) = self.frame.take() {
             return Ok(Some(frame));
         }

@@ -94,9 +94,9 @@ impl Folder {
                 }
                 Err(errno) => return Err(system("locking a topic's lock file")(errno)),
             }
-            let here = rustix::fs::fstat(&lock).map_err(system("reading a topic's lock file"))?;
-            let there = rustix::fs::statat(rustix::fs::CWD, &lock_file, AtFlags::SYMLINK_NOFOLLOW);
-            if there.is_ok_and(|there| same_file(&here, &there)) {
+            let open_file = rustix::fs::fstat(&lock).map_err(system("reading a topic's lock file"))?;
+            let linked_file = rustix::fs::statat(rustix::fs::CWD, &lock_file, AtFlags::SYMLINK_NOFOLLOW);
+            if linked_file.is_ok_and(|linked_file| same_file(&open_file, &linked_file)) {
                 // Left by a publisher that was killed.
                 let _ = rustix::fs::unlink(&socket);
                 return Ok(Ownership { _lock: lock, socket, lock_file, home: std::process::id() });

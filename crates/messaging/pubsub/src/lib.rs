@@ -38,7 +38,7 @@ pub use wire::{Report, SubscriberReport};
 
 /// Publishers and subscribers of types that are known only at run time, such as those of other languages.
 pub mod raw {
-    pub use crate::publisher::{MemoryGuard, Patience, RawPublisher};
+    pub use crate::publisher::{MemoryGuard, RawPublisher, WaitLimit};
     pub use crate::sample::RawSample;
     pub use crate::subscriber::RawSubscriber;
 }

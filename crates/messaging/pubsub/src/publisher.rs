@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// How long a call may wait for room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Patience {
+pub enum WaitLimit {
     /// Not at all.
     None,
     /// Until this time.
@@ -26,7 +26,7 @@ pub enum Patience {
     Unlimited,
 }
 
-impl Patience {
+impl WaitLimit {
     /// For this long. `None` and times beyond the clock have no limit.
     pub fn within(limit: Option<Duration>) -> Self {
         limit.and_then(|limit| Instant::now().checked_add(limit)).map_or(Self::Unlimited, Self::Until)
@@ -158,14 +158,14 @@ impl RawPublisher {
     }
 
     /// Waits until the next message overwrites none that must not be lost.
-    fn wait_for_room(&mut self, patience: Patience) -> Result<(), Error> {
+    fn wait_for_room(&mut self, patience: WaitLimit) -> Result<(), Error> {
         let mut interval = Duration::from_millis(1);
         let depth = u64::from(self.memory().geometry.depth);
         while !self.has_room() {
             let limit = match patience {
-                Patience::None => return Err(Error::Full),
-                Patience::Until(deadline) => deadline.saturating_duration_since(Instant::now()),
-                Patience::Unlimited => interval,
+                WaitLimit::None => return Err(Error::Full),
+                WaitLimit::Until(deadline) => deadline.saturating_duration_since(Instant::now()),
+                WaitLimit::Unlimited => interval,
             };
             if limit.is_zero() {
                 return Err(Error::TimedOut);
@@ -198,7 +198,7 @@ impl RawPublisher {
     /// # Errors
     /// [`Error::TooLong`]; [`Error::InvalidCall`] if there is a loan already; [`Error::Full`] without patience, or
     /// [`Error::TimedOut`], if a subscriber has not received the oldest message of a topic with [`Overflow::Block`].
-    pub fn loan(&mut self, elements: usize, patience: Patience) -> Result<NonNull<u8>, Error> {
+    pub fn loan(&mut self, elements: usize, patience: WaitLimit) -> Result<NonNull<u8>, Error> {
         let shared = &self.service.shared;
         let limit = shared.options.elements(&shared.message) as usize;
         let is_one = shared.message.is_slice || elements == 1;

@@ -19,14 +19,14 @@ pub(crate) struct Channel {
 }
 
 /// A slot that the publisher leaves alone until this is dropped.
-pub(crate) struct Hold {
+pub(crate) struct SlotGuard {
     pub(crate) channel: Arc<Channel>,
     /// Which of the control page's holds.
     pub(crate) index: u32,
     pub(crate) slot: u32,
 }
 
-impl Drop for Hold {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         ring::release(&self.channel.control.words().holds[self.index as usize]);
         self.channel.taken.fetch_and(!(1 << self.index), Ordering::Release);
@@ -41,7 +41,7 @@ pub(crate) enum Body {
     /// A copy, of this process alone.
     Inline(Inline),
     /// In the topic's memory.
-    Slot(Hold),
+    Slot(SlotGuard),
 }
 
 /// A message of bytes. One of more than 48 bytes stays in the topic's memory, and the publisher does not overwrite it

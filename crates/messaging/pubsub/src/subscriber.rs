@@ -7,7 +7,7 @@ use crate::message::MessageType;
 use crate::options::Overflow;
 use crate::reactor::Registration;
 use crate::ring::{self, Reading};
-use crate::sample::{Body, Channel, Hold, Inline, RawSample};
+use crate::sample::{Body, Channel, Inline, RawSample, SlotGuard};
 use crate::shared::{ControlPage, TopicMemory};
 use crate::socket;
 use crate::wire::{Answer, Hello, Offer};
@@ -185,7 +185,7 @@ impl RawSubscriber {
     }
 
     /// Holds a slot of the current message. `None` if the message was overwritten meanwhile.
-    fn hold(&self, slot: u32) -> Result<Option<Hold>, Error> {
+    fn hold(&self, slot: u32) -> Result<Option<SlotGuard>, Error> {
         let channel = &self.channel;
         let index = channel.taken.load(Ordering::Acquire).trailing_ones();
         if index >= self.max_samples {
@@ -196,7 +196,7 @@ impl RawSubscriber {
             return Ok(None);
         }
         channel.taken.fetch_or(1 << index, Ordering::Relaxed);
-        Ok(Some(Hold { channel: channel.clone(), index, slot }))
+        Ok(Some(SlotGuard { channel: channel.clone(), index, slot }))
     }
 
     /// Goes on behind lost messages.
@@ -314,8 +314,8 @@ impl RawSubscriber {
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Result<RawSample, Error>> {
         ring::awake(&self.channel.control.words().asleep);
         self.check_life();
-        if let Some(done) = self.receive().transpose() {
-            return Poll::Ready(done);
+        if let Some(received) = self.receive().transpose() {
+            return Poll::Ready(received);
         }
         let socket = self.channel.socket.as_fd();
         let registration = match self.registration.take() {

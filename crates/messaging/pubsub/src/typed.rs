@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::message::{Message, MessageType, Payload};
 use crate::options::Options;
-use crate::publisher::{Patience, RawPublisher};
+use crate::publisher::{RawPublisher, WaitLimit};
 use crate::sample::RawSample;
 use crate::subscriber::{RawSubscriber, SubscribeOptions};
 use std::marker::PhantomData;
@@ -66,7 +66,7 @@ impl<T: Message> Publisher<T> {
     /// # Errors
     /// [`Error::Full`] if a topic that loses nothing has no room.
     pub fn loan(&mut self) -> Result<Loan<'_, T>, Error> {
-        self.loan_with(Patience::None)
+        self.loan_with(WaitLimit::None)
     }
 
     /// The same, but waits for room, without limit if `timeout` is `None`.
@@ -74,10 +74,10 @@ impl<T: Message> Publisher<T> {
     /// # Errors
     /// [`Error::TimedOut`].
     pub fn loan_wait(&mut self, timeout: Option<Duration>) -> Result<Loan<'_, T>, Error> {
-        self.loan_with(Patience::within(timeout))
+        self.loan_with(WaitLimit::within(timeout))
     }
 
-    fn loan_with(&mut self, patience: Patience) -> Result<Loan<'_, T>, Error> {
+    fn loan_with(&mut self, patience: WaitLimit) -> Result<Loan<'_, T>, Error> {
         let payload = self.raw.loan(1, patience)?.cast();
         Ok(Loan { raw: &mut self.raw, payload })
     }
@@ -109,7 +109,7 @@ impl<T: Message> Publisher<[T]> {
     /// # Errors
     /// [`Error::TooLong`]; [`Error::Full`] if a topic that loses nothing has no room.
     pub fn loan_slice(&mut self, length: usize) -> Result<Loan<'_, [T]>, Error> {
-        self.loan_with(length, Patience::None)
+        self.loan_with(length, WaitLimit::None)
     }
 
     /// The same, but waits for room, without limit if `timeout` is `None`.
@@ -121,10 +121,10 @@ impl<T: Message> Publisher<[T]> {
         length: usize,
         timeout: Option<Duration>,
     ) -> Result<Loan<'_, [T]>, Error> {
-        self.loan_with(length, Patience::within(timeout))
+        self.loan_with(length, WaitLimit::within(timeout))
     }
 
-    fn loan_with(&mut self, length: usize, patience: Patience) -> Result<Loan<'_, [T]>, Error> {
+    fn loan_with(&mut self, length: usize, patience: WaitLimit) -> Result<Loan<'_, [T]>, Error> {
         let first = self.raw.loan(length, patience)?.cast();
         Ok(Loan { payload: NonNull::slice_from_raw_parts(first, length), raw: &mut self.raw })
     }

@@ -93,7 +93,7 @@ fn a_subscriber_whose_publisher_is_killed_gets_no_wrong_byte_and_is_told() {
                 Ok(Some(sample)) => {
                     let right = |sample: &Sample<[u64]>| {
                         sample.len() as u64 == sample.number() % 4000
-                            && sample.iter().all(|it| it == sample.number())
+                            && sample.iter().all(|element| element == sample.number())
                     };
                     assert!(right(&sample) && kept.as_ref().is_none_or(right), "a wrong byte");
                     kept = Some(sample);
@@ -102,9 +102,9 @@ fn a_subscriber_whose_publisher_is_killed_gets_no_wrong_byte_and_is_told() {
                 Err(error) => break error,
             }
         };
-        let told = killer.join().unwrap().elapsed();
+        let elapsed = killer.join().unwrap().elapsed();
         assert!(matches!(error, Error::Died), "{error}");
-        assert!(told < Duration::from_secs(5), "{told:?}");
+        assert!(elapsed < Duration::from_secs(5), "{elapsed:?}");
     }
 }
 
@@ -132,7 +132,7 @@ fn a_publisher_whose_subscribers_are_killed_gets_back_what_they_held() {
         while !killer.is_finished() {
             publisher.publish_slice(&vec![number; 1000]).unwrap();
             let sample = honest.receive_wait(SOON).unwrap();
-            assert!(sample.lost() == 0 && sample.iter().all(|it| it == number), "a wrong byte");
+            assert!(sample.lost() == 0 && sample.iter().all(|element| element == number), "a wrong byte");
             number += 1;
         }
         killer.join().unwrap();

@@ -426,7 +426,7 @@ proptest! {
         let (mut published, mut next, mut lost) = (0u64, 0u64, 0u64);
         for (publishes, receives) in steps {
             for _ in 0..publishes {
-                let payload = publisher.loan(1, raw::Patience::None).unwrap();
+                let payload = publisher.loan(1, raw::WaitLimit::None).unwrap();
                 // SAFETY: the loan has this many bytes.
                 unsafe { payload.as_ptr().write_bytes(published as u8, bytes) };
                 publisher.publish_loan().unwrap();

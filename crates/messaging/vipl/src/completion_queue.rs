@@ -112,12 +112,12 @@ unsafe fn write_completion(
 // SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn VipCQDone(handle: Handle, vi: *mut Handle, receive: *mut c_int) -> Return {
-    let done = QUEUES.with(handle, |object| match object.cq.done() {
+    let result = QUEUES.with(handle, |object| match object.cq.done() {
         // SAFETY: see the crate documentation.
         Some(notification) => unsafe { write_completion(object, notification, vi, receive) },
         None => Return::NotDone,
     });
-    done.unwrap_or(Return::InvalidParameter)
+    result.unwrap_or(Return::InvalidParameter)
 }
 
 // SAFETY: the symbol is VIPL's and is defined only here. The crate documentation states the caller's obligations.

@@ -153,21 +153,21 @@ unsafe fn return_descriptor(completion: &Completion, to: *mut *mut CDescriptor) 
 /// # Safety
 /// As stated in the crate documentation.
 unsafe fn done(vi: Handle, to: *mut *mut CDescriptor, receive: bool) -> Return {
-    let done = VIS.with(vi, |vi| {
+    let result = VIS.with(vi, |vi| {
         let completion = if receive { vi.vi.receive_done() } else { vi.vi.send_done() };
         // SAFETY: guaranteed by the caller.
         completion.map_or(Return::NotDone, |completion| unsafe { return_descriptor(&completion, to) })
     });
-    done.unwrap_or(Return::InvalidParameter)
+    result.unwrap_or(Return::InvalidParameter)
 }
 
 /// # Safety
 /// As stated in the crate documentation.
 unsafe fn wait(vi: Handle, milliseconds: c_ulong, to: *mut *mut CDescriptor, receive: bool) -> Return {
     // SAFETY: guaranteed by the caller.
-    let done = unsafe { done(vi, to, receive) };
-    if done != Return::NotDone {
-        return done;
+    let result = unsafe { done(vi, to, receive) };
+    if result != Return::NotDone {
+        return result;
     }
     let enter = |vi: &ViObject| _ = vi.waiting.fetch_add(1, Ordering::AcqRel);
     let Some(vi) = VIS.shared_after(vi, enter) else { return Return::InvalidParameter };

@@ -119,7 +119,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     pub(crate) fn with<R>(&self, handle: Handle, act: impl FnOnce(&T) -> R) -> Option<R> {
         let (handle, slot) = (handle.addr(), self.slot(handle.addr())?);
         let mut act = Some(act);
-        let done = THREAD_ENTRY.try_with(|place| {
+        let attempt = THREAD_ENTRY.try_with(|place| {
             let place = place.try_borrow_mut().ok()?;
             let _inside = InUse::of(&place.inside, handle);
             if slot.handle.load(Ordering::Acquire) != handle {
@@ -130,7 +130,7 @@ impl<T: Send + Sync + 'static> Table<T> {
             let object = unsafe { &*slot.object.load(Ordering::Relaxed) };
             Some(act.take().map(|act| act(object)))
         });
-        match done {
+        match attempt {
             Ok(Some(outcome)) => outcome,
             // Nested in another call, or during thread exit.
             _ => {

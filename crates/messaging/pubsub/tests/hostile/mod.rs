@@ -6,7 +6,7 @@ use crate::layout::{INLINE, place};
 use crate::memory::{Access, create};
 use crate::message::MessageType;
 use crate::options::{Options, Overflow};
-use crate::publisher::{Patience, RawPublisher};
+use crate::publisher::{RawPublisher, WaitLimit};
 use crate::shared::{ControlPage, TopicMemory};
 use crate::socket;
 use crate::subscriber::{RawSubscriber, SubscribeOptions};
@@ -247,7 +247,7 @@ fn a_publisher_stops_for_no_client() {
     control.words().consumed.store(u64::MAX, Ordering::Relaxed);
     for number in 0..1000 {
         control.words().asleep.store(number * 2 + 1, Ordering::Relaxed);
-        publisher.loan(64, Patience::None).unwrap();
+        publisher.loan(64, WaitLimit::None).unwrap();
         publisher.publish_loan().unwrap();
     }
     // It sends bytes for which it was not asked, and is removed.
