@@ -9,8 +9,8 @@ use super::terminal::{self, print, print_json};
 use super::{INTERRUPTED, JournalOption, Outcome, chosen, interruption, report, width};
 use clap::ValueEnum;
 use longma_affinity::advice::{
-    Abilities, Candidate, Commands, Group, Measured, Package, Packaged, Race, Spread, candidates, commands,
-    measured,
+    Candidate, Commands, ConfigurationFile, DriverCapabilities, Group, Measured, Package, QueuePlacement,
+    Race, candidates, commands, measured,
 };
 use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
@@ -138,14 +138,14 @@ struct Advice {
 
 impl Advice {
     /// Where the queues go around a pair.
-    fn spread(&self, host: &dyn Host, pair: Pair) -> Spread {
+    fn placement(&self, host: &dyn Host, pair: Pair) -> QueuePlacement {
         // The driver of another machine cannot be asked.
         let abilities = |nic: &Nic| match self.other_machine {
-            None => Abilities::of(host, nic),
-            Some(_) => Abilities::default(),
+            None => DriverCapabilities::of(host, nic),
+            Some(_) => DriverCapabilities::default(),
         };
         let nics: Vec<_> = self.nic.physical().into_iter().map(|nic| (nic, abilities(nic))).collect();
-        Spread::of(&self.places, &nics, pair, self.allowed.as_ref(), self.steering.is_software())
+        QueuePlacement::of(&self.places, &nics, pair, self.allowed.as_ref(), self.steering.is_software())
     }
 }
 
@@ -161,25 +161,25 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .map(|measured| measured.choice.pair)
         .or(first)
         .ok_or("there is no CPU to choose")?;
-    let spread = advice.spread(host, pair);
-    let commands = commands(&advice.nic.physical(), &spread);
+    let placement = advice.placement(host, pair);
+    let commands = commands(&advice.nic.physical(), &placement);
     if let Some(package) = arguments.format.package() {
-        return packaged(&package.files(&advice.nic.physical(), &spread), arguments.to.as_deref());
+        return packaged(&package.files(&advice.nic.physical(), &placement), arguments.to.as_deref());
     }
     if arguments.format == AdviceFormat::Json {
         return print_json(&json!({
-            "pair": pair, "variant": advice.variant, "measured": advice.measured, "queues": spread, "commands": commands,
+            "pair": pair, "variant": advice.variant, "measured": advice.measured, "queues": placement, "commands": commands,
             "elsewhere": advice.other_machine,
             "topology": advice.ranking.iter().take(arguments.candidates()).collect::<Vec<_>>(),
         }));
     }
-    print(&text(&advice, &spread, &commands))
+    print(&text(&advice, &placement, &commands))
 }
 
 /// Prints the files, each after a line with its path, or writes them to a folder.
-fn packaged(files: &[Packaged], folder: Option<&Path>) -> Outcome {
+fn packaged(files: &[ConfigurationFile], folder: Option<&Path>) -> Outcome {
     let Some(folder) = folder else {
-        let file = |file: &Packaged| format!("# ==> {} <==\n{}\n", file.path, file.text);
+        let file = |file: &ConfigurationFile| format!("# ==> {} <==\n{}\n", file.path, file.text);
         return print(&files.iter().map(file).collect::<String>());
     };
     for file in files {
@@ -285,9 +285,9 @@ fn target_interface(header: &Header) -> Option<(Nic, Steering)> {
 
 /// A short description of the measured machine, if its CPUs are not those of this host.
 fn other_machine(header: &Header) -> Option<String> {
-    let here = Tree::live();
-    let is_here = header.places == here.places() && header.processor == processor(&here);
-    (!is_here).then(|| format!("{}, {} CPUs", header.processor, header.places.len()))
+    let host = Tree::live();
+    let is_this_host = header.places == host.places() && header.processor == processor(&host);
+    (!is_this_host).then(|| format!("{}, {} CPUs", header.processor, header.places.len()))
 }
 
 fn advice_from_results(results: &Results) -> Result<Advice, String> {
@@ -340,19 +340,19 @@ fn advice_from_topology(arguments: &Arguments, host: &dyn Host) -> Result<Advice
 }
 
 /// How many queues are used, and on which CPUs; empty for a single one.
-fn queues(spread: &Spread) -> String {
-    let (used, all) = spread.counts();
+fn queues(placement: &QueuePlacement) -> String {
+    let (used, all) = placement.counts();
     if all < 2 {
         return String::new();
     }
     let of = if used < all { format!("{used} of the {all} queues") } else { format!("the {all} queues") };
-    if spread.groups.len() > 1 {
+    if placement.groups.len() > 1 {
         let group = |group: &Group| {
             let names: Vec<&str> = group.interfaces.iter().map(Interface::name).collect();
             let (names, node) = (names.join(", "), group.node);
             format!("{names} on CPUs {} with {} (node {node})", group.flows, group.applications)
         };
-        let groups: Vec<String> = spread.groups.iter().map(group).collect();
+        let groups: Vec<String> = placement.groups.iter().map(group).collect();
         return format!(
             "With more flows: {of}; applications share a cache and a node with their flows' queues: {}. ",
             groups.join("; ")
@@ -360,12 +360,12 @@ fn queues(spread: &Spread) -> String {
     }
     format!(
         "With more flows: {of} on CPUs {}, applications on CPUs {}. ",
-        spread.flows(),
-        spread.applications
+        placement.flows(),
+        placement.applications
     )
 }
 
-fn text(advice: &Advice, spread: &Spread, commands: &Commands) -> String {
+fn text(advice: &Advice, placement: &QueuePlacement, commands: &Commands) -> String {
     let name = &advice.nic.name;
     let (mut words, mut next) = (String::new(), String::new());
     if let Some(measured) = &advice.measured {
@@ -432,7 +432,7 @@ fn text(advice: &Advice, spread: &Spread, commands: &Commands) -> String {
         );
         next.push_str("To measure, add --connect HOST or --lab.");
     }
-    let next = queues(spread) + &next;
+    let next = queues(placement) + &next;
     let mut text = wrapped("", &words, width());
     if !next.is_empty() {
         text.push_str(&wrapped("", &next, width()));

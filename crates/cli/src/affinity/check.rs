@@ -7,7 +7,7 @@ use super::{Format, Outcome, chosen, interface, width};
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::counters::Reading;
 use longma_affinity::host::{Host, Tree};
-use longma_affinity::preflight::{Finding, Weight, check};
+use longma_affinity::preflight::{Finding, Severity, check};
 use longma_affinity::setting::Interface;
 use serde_json::json;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
         print(&text)?;
     }
-    let prevented = findings.iter().any(|finding| finding.weight == Weight::Prevents);
+    let prevented = findings.iter().any(|finding| finding.weight == Severity::Prevents);
     Ok(if prevented { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -71,7 +71,7 @@ fn text(findings: &[Finding], width: usize) -> String {
         }
     }
     let count = |weight| findings.iter().filter(|finding| finding.weight == weight).count();
-    let (prevents, disturbs) = (count(Weight::Prevents), count(Weight::Disturbs));
+    let (prevents, disturbs) = (count(Severity::Prevents), count(Severity::Disturbs));
     text.push_str(&match (prevents, disturbs) {
         (0, 0) => "Nothing would disturb a sweep.\n".to_string(),
         (0, some) => format!("A sweep is possible; {some} of these would disturb it.\n"),
@@ -80,12 +80,12 @@ fn text(findings: &[Finding], width: usize) -> String {
     text
 }
 
-fn word(weight: Weight) -> &'static str {
+fn word(weight: Severity) -> &'static str {
     match weight {
-        Weight::Good => "good",
-        Weight::Note => "note",
-        Weight::Disturbs => "disturbs",
-        Weight::Prevents => "PREVENTS",
+        Severity::Good => "good",
+        Severity::Note => "note",
+        Severity::Disturbs => "disturbs",
+        Severity::Prevents => "PREVENTS",
     }
 }
 
@@ -166,7 +166,7 @@ mod tests {
         let long = "word ".repeat(60);
         let finding = Finding {
             subject: "offline CPUs",
-            weight: Weight::Disturbs,
+            weight: Severity::Disturbs,
             found: long.clone(),
             advice: Some(long),
         };

@@ -77,20 +77,20 @@ fn words(changed: &Changed) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::tune::log::{Act, Decision};
+    use longma_affinity::tune::log::{Decision, DecisionKind};
 
     #[test]
     fn a_run_shows_each_setting_once_with_all_its_steps() {
         let moved = |from: &str, to: &str, why: &str| Decision {
             from: Some(from.into()),
             to: Some(to.into()),
-            ..Decision::new(Act::Moved, "interrupt 40", why)
+            ..Decision::new(DecisionKind::Moved, "interrupt 40", why)
         };
         let log = [
-            Decision::new(Act::Begun, "longma", "watching eth0"),
+            Decision::new(DecisionKind::Begun, "longma", "watching eth0"),
             moved("0", "3", "nearer"),
             moved("3", "2", "word ".repeat(30).as_str()),
-            Decision::new(Act::Ended, "longma", "1 setting is restored"),
+            Decision::new(DecisionKind::Ended, "longma", "1 setting is restored"),
         ];
         let text = text(&runs(&log)[0], 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -54,12 +54,12 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
         known.map(|one| ((one.pair, one.seed), one.clone())).collect();
     let mut todo = sweep.runs(&pairs);
     todo.retain(|run| !measured.contains_key(run));
-    let (bar, done) = (io::stderr().is_terminal(), AtomicUsize::new(measured.len()));
+    let (bar, finished) = (io::stderr().is_terminal(), AtomicUsize::new(measured.len()));
     let keep = |one: &Measured| {
         kept.as_ref().map_or(Ok(()), |kept| kept.add(one))?;
-        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+        let finished = finished.fetch_add(1, Ordering::Relaxed) + 1;
         if bar {
-            terminal::progress(&format!("{done} of {} runs", runs.len()));
+            terminal::progress(&format!("{finished} of {} runs", runs.len()));
         }
         Ok(())
     };
@@ -80,7 +80,8 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
             runs.len()
         ),
     };
-    let fresh = fresh.map_err(|why| format!("{why}; {}", results_so_far(done.load(Ordering::Relaxed))))?;
+    let fresh =
+        fresh.map_err(|why| format!("{why}; {}", results_so_far(finished.load(Ordering::Relaxed))))?;
     measured.extend(fresh.into_iter().map(|one| ((one.pair, one.seed), one)));
     let measured: Vec<Measured> = measured.into_values().collect();
     let is_whole = measured.len() == runs.len();

@@ -13,7 +13,7 @@ use longma_affinity::journal::JournalError;
 use longma_affinity::load::{Iperf, Load};
 use longma_affinity::netns_testbed::{self, NetnsTestbed};
 use longma_affinity::pairs::{Pair, all_pairs, classify, pairs_of};
-use longma_affinity::preflight::{Weight, allowed, check};
+use longma_affinity::preflight::{Severity, allowed, check};
 use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
@@ -254,11 +254,11 @@ pub fn measure(
     let mut setup = Setup { host, header, namespace, after_failure: &mut after_failure, stop };
     let bar = std::io::stderr().is_terminal();
     let mut reported: Option<Variant> = None;
-    let mut tell = |sample: &Sample, done: usize, all: usize| {
+    let mut tell = |sample: &Sample, completed: usize, all: usize| {
         if bar {
             let rate = sample.rate.map_or("failed".into(), |rate| format!("{:.2} Gb/s", rate.gbps));
             terminal::progress(&format!(
-                "{done} of {all}: flow on {}, application on {}: {rate}",
+                "{completed} of {all}: flow on {}, application on {}: {rate}",
                 sample.pair.flow, sample.pair.application
             ));
         }
@@ -330,15 +330,15 @@ impl RunOptions {
     /// All combinations of the varied settings.
     fn variants(&self, is_lab: bool) -> Result<Vec<Variant>, String> {
         for (index, variation) in self.variations.iter().enumerate() {
-            let knob = variation.knob;
-            if self.variations[..index].iter().any(|other| other.knob == knob) {
-                return Err(format!("--vary {knob} is given twice: give all its values at once"));
+            let parameter = variation.parameter;
+            if self.variations[..index].iter().any(|other| other.parameter == parameter) {
+                return Err(format!("--vary {parameter} is given twice: give all its values at once"));
             }
             // A killed sweep's namespaces disappear together with their settings; a setting of the whole host would
             // stay changed.
-            if is_lab && knob.is_of_host() {
+            if is_lab && parameter.is_of_host() {
                 return Err(format!(
-                    "{knob} is a setting of the whole host, not of --lab: vary it with --interface"
+                    "{parameter} is a setting of the whole host, not of --lab: vary it with --interface"
                 ));
             }
         }
@@ -544,11 +544,13 @@ fn check_host(host: &Tree, name: Option<&Interface>) -> Result<(), Box<dyn Error
     for finding in check(host, name, Some((&before, &Reading::now(host)))) {
         let advice = finding.advice.unwrap_or_default();
         match finding.weight {
-            Weight::Prevents => {
+            Severity::Prevents => {
                 return Err(format!("{}: {}; {advice}", finding.subject, finding.found).into());
             }
-            Weight::Disturbs => terminal::warn(&format!("{}: {}; {advice}", finding.subject, finding.found)),
-            Weight::Good | Weight::Note => {}
+            Severity::Disturbs => {
+                terminal::warn(&format!("{}: {}; {advice}", finding.subject, finding.found))
+            }
+            Severity::Good | Severity::Note => {}
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use longma_affinity::interface as interfaces;
 use longma_affinity::journal::{Journal, Restored};
 use longma_affinity::recording::{Recording, dry_run};
 use longma_affinity::setting::Interface;
-use longma_affinity::tune::log::{Act, Decision, Log};
+use longma_affinity::tune::log::{Decision, DecisionKind, Log};
 use longma_affinity::tune::metrics::{Exporter, Metrics};
 use longma_affinity::tune::{CONFIRM_INTERVAL, Exclusions, Tuner, pause, service};
 use longma_affinity::watch::{Observation, Watch};
@@ -143,7 +143,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let watching = session.watch(&host, interfaces, journal.as_mut(), &stop);
     let restored = journal.map(Journal::restore).transpose()?;
     let words = format!("{}; {}", back(restored.as_ref()), session.used());
-    session.report(&Decision::new(Act::Ended, "longma", words))?;
+    session.report(&Decision::new(DecisionKind::Ended, "longma", words))?;
     watching?;
     Ok(if restored.is_none_or(|restored| restored.is_whole()) {
         ExitCode::SUCCESS
@@ -238,7 +238,7 @@ impl Session<'_> {
         let names: Vec<&str> = interfaces.iter().map(Interface::name).collect();
         let mode = if self.arguments.dry_run { ", dry run" } else { "" };
         let words = format!("watching {}{mode}{}", names.join(", "), self.left_alone());
-        self.report(&Decision::new(Act::Begun, "longma", words))?;
+        self.report(&Decision::new(DecisionKind::Begun, "longma", words))?;
         let (mut watch, mut tuner) = (Watch::new(interfaces), Tuner::new(self.arguments.exclusions()));
         let limit =
             self.arguments.seconds.map_or(Duration::MAX, |seconds| Duration::from_secs(seconds.into()));

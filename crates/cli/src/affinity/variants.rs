@@ -8,7 +8,7 @@ use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, Interval, PairResult};
 use longma_affinity::pairs::Pair;
 use longma_affinity::sweep::Results;
-use longma_affinity::vary::{Knob, Variant, words};
+use longma_affinity::vary::{SweepParameter, Variant, words};
 use longma_lab::{Contribution, Game, MAX_MECHANISMS};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// The effect of changing one setting, over all pairs and all values of the other settings.
 struct Effect {
-    knob: Knob,
+    parameter: SweepParameter,
     from: u64,
     to: u64,
     /// Difference of the medians, Gb/s.
@@ -37,7 +37,7 @@ pub fn print(results: &Results, by_variant: &[(Variant, Analysis)], format: Form
             let effects: Vec<_> = effects
                 .iter()
                 .map(|effect| {
-                    json!({ "knob": effect.knob, "from": effect.from, "to": effect.to, "gbps": effect.gbps, "core_ms": effect.core_ms })
+                    json!({ "knob": effect.parameter, "from": effect.from, "to": effect.to, "gbps": effect.gbps, "core_ms": effect.core_ms })
                 })
                 .collect();
             let refused: Vec<_> = results
@@ -45,7 +45,7 @@ pub fn print(results: &Results, by_variant: &[(Variant, Analysis)], format: Form
                 .iter()
                 .map(|(variant, why)| json!({ "variant": variant, "why": why }))
                 .collect();
-            let share = |of: Share| json!({ "knob": of.knob, "from": of.from, "to": of.to, "gbps": of.gbps, "core_ms": of.core_ms });
+            let share = |of: Share| json!({ "knob": of.parameter, "from": of.from, "to": of.to, "gbps": of.gbps, "core_ms": of.core_ms });
             let shares = shares(by_variant).ok();
             let shares = shares.map(|shares| shares.into_iter().map(share).collect::<Vec<_>>());
             print_json(&json!({
@@ -60,21 +60,21 @@ pub fn print(results: &Results, by_variant: &[(Variant, Analysis)], format: Form
 
 /// Compares the first value of each setting with each of its other values, among variants that are otherwise equal.
 fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
-    let mut values: BTreeMap<Knob, BTreeSet<u64>> = BTreeMap::new();
-    for (knob, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
-        values.entry(*knob).or_default().insert(*value);
+    let mut values: BTreeMap<SweepParameter, BTreeSet<u64>> = BTreeMap::new();
+    for (parameter, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
+        values.entry(*parameter).or_default().insert(*value);
     }
     let mut effects = Vec::new();
-    for (knob, values) in values {
+    for (parameter, values) in values {
         let mut values = values.into_iter();
         let Some(from) = values.next() else { continue };
         for to in values {
             let (mut gbps, mut core_ms) = (Vec::new(), Vec::new());
             for (variant, before) in
-                by_variant.iter().filter(|(variant, _)| variant.get(&knob) == Some(&from))
+                by_variant.iter().filter(|(variant, _)| variant.get(&parameter) == Some(&from))
             {
                 let mut other = variant.clone();
-                other.insert(knob, to);
+                other.insert(parameter, to);
                 let Some((_, after)) = by_variant.iter().find(|(variant, _)| *variant == other) else {
                     continue;
                 };
@@ -85,7 +85,7 @@ fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
                 }
             }
             if let Some(gbps) = Interval::of(&gbps) {
-                effects.push(Effect { knob, from, to, gbps, core_ms: Interval::of(&core_ms) });
+                effects.push(Effect { parameter, from, to, gbps, core_ms: Interval::of(&core_ms) });
             }
         }
     }
@@ -112,9 +112,9 @@ fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect
     };
     let row = |effect: &Effect| {
         vec![
-            effect.knob.to_string(),
-            effect.knob.shown(effect.from),
-            effect.knob.shown(effect.to),
+            effect.parameter.to_string(),
+            effect.parameter.shown(effect.from),
+            effect.parameter.shown(effect.to),
             with_half(&effect.gbps),
             effect.core_ms.as_ref().map_or("-".into(), with_half),
         ]
@@ -165,7 +165,7 @@ fn throughputs(by_variant: &[(Variant, Analysis)], width: usize) -> String {
 /// The Shapley value of a setting: its share of the change from the first values of all settings to their last values.
 #[derive(Debug)]
 struct Share {
-    knob: Knob,
+    parameter: SweepParameter,
     from: u64,
     to: u64,
     gbps: Contribution,
@@ -175,22 +175,24 @@ struct Share {
 /// The share of each setting, averaged over all orders of changing the settings and over the pairs measured in all
 /// variants. Returns the reason if it cannot be computed.
 fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
-    let mut values: BTreeMap<Knob, BTreeSet<u64>> = BTreeMap::new();
-    for (knob, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
-        values.entry(*knob).or_default().insert(*value);
+    let mut values: BTreeMap<SweepParameter, BTreeSet<u64>> = BTreeMap::new();
+    for (parameter, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
+        values.entry(*parameter).or_default().insert(*value);
     }
-    let ends = |(knob, values): (&Knob, &BTreeSet<u64>)| Some((*knob, *values.first()?, *values.last()?));
-    let ends: Vec<(Knob, u64, u64)> =
+    let ends = |(parameter, values): (&SweepParameter, &BTreeSet<u64>)| {
+        Some((*parameter, *values.first()?, *values.last()?))
+    };
+    let ends: Vec<(SweepParameter, u64, u64)> =
         values.iter().filter_map(ends).filter(|(_, from, to)| from != to).collect();
     if ends.len() > MAX_MECHANISMS {
         return Err(format!("more than {MAX_MECHANISMS} settings were varied"));
     }
     let fixed = values.iter().filter(|(_, values)| values.len() == 1);
-    let fixed: Vec<(Knob, u64)> =
-        fixed.filter_map(|(knob, values)| Some((*knob, *values.first()?))).collect();
+    let fixed: Vec<(SweepParameter, u64)> =
+        fixed.filter_map(|(parameter, values)| Some((*parameter, *values.first()?))).collect();
     let subset = |number: usize| {
-        let of = |(bit, (knob, from, to)): (usize, &(Knob, u64, u64))| {
-            (*knob, if number >> bit & 1 == 1 { *to } else { *from })
+        let of = |(bit, (parameter, from, to)): (usize, &(SweepParameter, u64, u64))| {
+            (*parameter, if number >> bit & 1 == 1 { *to } else { *from })
         };
         let variant: Variant = ends.iter().enumerate().map(of).chain(fixed.iter().copied()).collect();
         let found = by_variant.iter().find(|(of, analysis)| *of == variant && !analysis.pairs.is_empty());
@@ -210,8 +212,8 @@ fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
         .ok_or("no pair has a result in every combination")?
         .contributions();
     let core_ms = game(&|one| one.costs.core_ms).map(|game| game.contributions());
-    let share = |(index, (knob, from, to)): (usize, &(Knob, u64, u64))| Share {
-        knob: *knob,
+    let share = |(index, (parameter, from, to)): (usize, &(SweepParameter, u64, u64))| Share {
+        parameter: *parameter,
         from: *from,
         to: *to,
         gbps: gbps[index],
@@ -228,7 +230,7 @@ fn in_table(shares: &[Share], width: usize) -> String {
         let of = &share.gbps;
         let ms = share.core_ms.map_or("-".into(), |of| number(of.shapley));
         let (from, to) = (share.from.to_string(), share.to.to_string());
-        vec![share.knob.to_string(), from, to, number(of.shapley), number(of.alone), number(of.last), ms]
+        vec![share.parameter.to_string(), from, to, number(of.shapley), number(of.alone), number(of.last), ms]
     };
     let words = "Share of each setting: over all orders (Shapley value), alone, and after all others; means over pairs";
     let rows: Vec<Vec<String>> = shares.iter().map(row).collect();
@@ -246,14 +248,17 @@ mod tests {
         for (gro, mtu) in [(0, 1500), (0, 9000), (1, 1500), (1, 9000)] {
             let mut results = made_up(&pairs(2));
             for sample in &mut results.samples {
-                sample.variant = Variant::from([(Knob::Gro, gro), (Knob::Mtu, mtu)]);
+                sample.variant = Variant::from([(SweepParameter::Gro, gro), (SweepParameter::Mtu, mtu)]);
                 match (rate(gro, mtu), &mut sample.rate) {
                     (Some(gbps), Some(rate)) => rate.gbps = gbps,
                     (None, rate) => *rate = None,
                     _ => {}
                 }
             }
-            all.push((Variant::from([(Knob::Gro, gro), (Knob::Mtu, mtu)]), Analysis::of(&results)));
+            all.push((
+                Variant::from([(SweepParameter::Gro, gro), (SweepParameter::Mtu, mtu)]),
+                Analysis::of(&results),
+            ));
         }
         all
     }
@@ -270,11 +275,11 @@ mod tests {
             })
         };
         let shares = shares(&varied(rate)).unwrap();
-        let found: Vec<(Knob, f64, f64, f64)> = shares
+        let found: Vec<(SweepParameter, f64, f64, f64)> = shares
             .iter()
-            .map(|share| (share.knob, share.gbps.shapley, share.gbps.alone, share.gbps.last))
+            .map(|share| (share.parameter, share.gbps.shapley, share.gbps.alone, share.gbps.last))
             .collect();
-        assert_eq!(found, [(Knob::Gro, 2.5, 4.0, 1.0), (Knob::Mtu, 4.5, 6.0, 3.0)]);
+        assert_eq!(found, [(SweepParameter::Gro, 2.5, 4.0, 1.0), (SweepParameter::Mtu, 4.5, 6.0, 3.0)]);
         assert!(in_table(&shares, 80).contains("+4.50"));
     }
 
@@ -282,9 +287,12 @@ mod tests {
     #[test]
     fn the_tables_of_many_settings_fit_into_eighty_columns() {
         let results = made_up(&pairs(12));
-        let variant = |gro| {
-            Variant::from_iter(Knob::ALL.map(|knob| (knob, if knob == Knob::Gro { gro } else { 32_768 })))
-        };
+        let variant =
+            |gro| {
+                Variant::from_iter(SweepParameter::ALL.map(|parameter| {
+                    (parameter, if parameter == SweepParameter::Gro { gro } else { 32_768 })
+                }))
+            };
         let by_variant: Vec<(Variant, Analysis)> =
             [0, 1].map(|gro| (variant(gro), Analysis::of(&results))).into();
         let text = text(&results, &by_variant, &effects(&by_variant), 80);

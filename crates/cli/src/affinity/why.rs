@@ -92,7 +92,7 @@ fn date(mut day: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use longma_affinity::tune::log::Act;
+    use longma_affinity::tune::log::DecisionKind;
 
     #[test]
     fn times_are_those_of_the_calendar() {
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn a_decision_fits_into_eighty_columns() {
         let mut decision =
-            Decision::new(Act::WouldMove, "interrupt 38 (virtio2-input.0)", "word ".repeat(40));
+            Decision::new(DecisionKind::WouldMove, "interrupt 38 (virtio2-input.0)", "word ".repeat(40));
         (decision.from, decision.to) = (Some("0".into()), Some("4-7".into()));
         let text = line(&decision, 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

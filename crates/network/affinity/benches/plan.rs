@@ -3,7 +3,7 @@
 //! the plan leads, as a daemon does most of the time. The goal is 10 ms.
 
 use longma_affinity::fake::topology;
-use longma_affinity::tune::model::{Link, Model, Placing, Queue, Thread};
+use longma_affinity::tune::model::{Assignment, Link, Model, Queue, Thread};
 use longma_affinity::tune::plan::{after, plan};
 use longma_cpu_set::CpuSet;
 use longma_random::SplitMix64;
@@ -37,13 +37,13 @@ const HOSTS: [Host; 7] = [
 fn scattered(
     &Host { topology: [sockets, caches, cores, siblings], queues, threads, flows }: &Host,
     is_bound: bool,
-) -> (Model, Placing) {
+) -> (Model, Assignment) {
     let places = topology(sockets, caches, cores, siblings);
     let mut random = SplitMix64::new(1);
     let cpus = places.len() as u64;
     let mut below = |bound: u64| random.next_u64() % bound;
     let all: CpuSet = places.iter().map(|place| place.cpu).collect();
-    let placing = Placing {
+    let assignment = Assignment {
         queues: (0..queues).map(|_| Some(below(cpus) as u32)).collect(),
         threads: (0..threads)
             .map(|_| if is_bound { CpuSet::one(below(cpus) as u32) } else { all.clone() })
@@ -67,7 +67,7 @@ fn scattered(
         links,
         places,
     };
-    (model, placing)
+    (model, assignment)
 }
 
 /// Processor time of this process in milliseconds.

@@ -1,18 +1,18 @@
-//! Recommends a pair of CPUs, from the topology and from a measurement if there is one, with the commands that apply
-//! it. A sweep of the candidates makes the measurement.
+//! Recommends a pair of CPUs, based on the topology and on a sweep of the candidates if there is one, with the commands
+//! that apply it.
 //!
 //! Source: Hanford et al. 2014: the best pairs are different cores of the NIC's socket.
 
 mod commands;
 mod packaged;
+mod queue_placement;
 mod race;
-mod spread;
 mod zones;
 
 pub use commands::{Commands, commands};
-pub use packaged::{Package, Packaged};
+pub use packaged::{ConfigurationFile, Package};
+pub use queue_placement::{DriverCapabilities, Group, QueuePlacement, Queues, Target};
 pub use race::{Race, Round};
-pub use spread::{Abilities, Group, Queues, Spread, Target};
 
 use crate::analysis::{Analysis, PairResult, differ};
 use crate::interface::Nic;
@@ -27,20 +27,19 @@ pub struct Candidate {
     pub pair: Pair,
     /// Topological relation of its CPUs.
     pub class: Class,
-    /// Whether the flow's CPU is on the NIC's node, or on that of one of the NICs below the interface; `None` if the node
-    /// is unknown.
+    /// Whether the flow's CPU is on the node of the NIC, or of a NIC below the interface; `None` if the node is unknown.
     pub is_near: Option<bool>,
-    /// The same of the application's CPU.
+    /// The same for the application's CPU.
     pub is_application_near: Option<bool>,
 }
 
-/// Among pairs whose weighed median reaches this fraction of the highest one, the topology decides.
+/// The topology decides between pairs whose loss-weighted median reaches this fraction of the highest one.
 const CLOSE_FRACTION: f64 = 0.99;
 
 /// Evaluation of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Measured {
-    /// The pair with the highest median, weighed by losses.
+    /// The pair with the highest loss-weighted median.
     pub best: PairResult,
     /// Pairs whose difference from it is not significant at 95 %.
     pub not_told_apart: Vec<Pair>,

@@ -127,7 +127,7 @@ fn ask(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
     Ok(words)
 }
 
-/// Executes one ethtool command. `words` is the command's structure, large enough for the answer.
+/// Executes one ethtool command. `words` is the command's structure, into which the kernel writes the answer.
 pub(crate) fn exchange(interface: &str, words: &mut [u32]) -> io::Result<()> {
     let name = interface.as_bytes();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {

@@ -29,7 +29,7 @@ pub struct Nic {
     /// Its device; `None` for virtual interfaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device: Option<Device>,
-    /// NUMA node that it is attached to, or all interfaces below it are; `None` if the system does not report one.
+    /// NUMA node of the interface, or of all interfaces below it; `None` if the system does not report one.
     pub node: Option<u32>,
     /// Link speed in Mbit/s; `None` if not reported, as for virtual interfaces.
     pub speed_mbps: Option<u64>,
@@ -87,7 +87,7 @@ impl Nic {
         self.node.into_iter().chain(lower).collect()
     }
 
-    /// Describes what it consists of; `None` for an interface that has its own queues.
+    /// Describes the interface by those below it; `None` for an interface that has its own queues.
     pub fn layers(&self) -> Option<String> {
         let lower: Vec<&str> = self.lower.iter().map(|nic| nic.name.name()).collect();
         let kind = self.kind.words();
@@ -149,7 +149,7 @@ fn read_one(host: &dyn Host, name: &Interface) -> Option<Nic> {
     })
 }
 
-/// Interrupts of an interface: those of its device, or those that bear its name.
+/// Interrupts of an interface: those of its device, or those with its name.
 fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
     let base = format!("sys/class/net/{name}/device");
     let of_device = [format!("{base}/msi_irqs"), format!("{base}/../msi_irqs")];

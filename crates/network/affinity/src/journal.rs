@@ -2,7 +2,7 @@
 //! undone after a crash.
 //!
 //! Format: one JSON object per line, first a header, then for each change the setting, its old value and its new value.
-//! A last line without a newline was being written when the writer died, so its change was not made. Interfaces are
+//! An incomplete last line means that the writer died while writing it, so its change was not made. Interfaces are
 //! identified by their index, which survives renames.
 
 mod file;
@@ -221,8 +221,8 @@ pub enum RestoreOutcome {
     },
     /// It no longer exists, like an ended thread, and needs no restoration.
     Ended,
-    /// It was not changed here, but may have been inherited from a process that has ended: the same CPUs, in a process
-    /// that started later. It was left alone.
+    /// It has the CPUs that a process was bound to which has since ended, and belongs to a process that started later. It
+    /// may be inherited, but this is not certain, so it was not changed.
     LeftBehind {
         /// Its CPUs.
         found: String,
@@ -282,12 +282,12 @@ pub struct Journal<'a> {
     /// Locks on the devices whose settings were changed.
     keepers: BTreeMap<String, Option<File>>,
     /// Processes that may have inherited the affinity of one that has ended.
-    left_behind: BTreeMap<Setting, LeftBehind>,
+    left_behind: BTreeMap<Setting, InheritedFrom>,
 }
 
-/// The ended process that another may have inherited its affinity from.
+/// An ended process from which another may have inherited its affinity.
 #[derive(Clone, Debug)]
-struct LeftBehind {
+struct InheritedFrom {
     of: u32,
     found: String,
     was: String,
@@ -341,12 +341,12 @@ impl<'a> Journal<'a> {
         let Some((log, kept)) = Log::open(path, false)? else { return Ok(None) };
         let left = kept.header.filter(|header| !kept.changes.is_empty() && !header.ends_with_writer);
         let Some(header) = left else { return Ok(None) };
-        let here = host.identity();
-        if !header.host.is_same(&here) {
-            return Err(JournalError::OtherNamespace { path: path.into(), was: header.host, here });
+        let current = host.identity();
+        if !header.host.is_same(&current) {
+            return Err(JournalError::OtherNamespace { path: path.into(), was: header.host, here: current });
         }
         own_sys(host)?;
-        let may_be_another = !(header.host.is_certain() && here.is_certain());
+        let may_be_another = !(header.host.is_certain() && current.is_certain());
         let mut journal = Self::over(host, log, kept.changes);
         journal.inherit()?;
         Ok(Some(Restored { may_be_another, ..journal.put_back(forgets)? }))
@@ -510,7 +510,7 @@ impl<'a> Journal<'a> {
                 left.push(change);
             }
         }
-        for (setting, LeftBehind { of, found, was }) in std::mem::take(&mut self.left_behind) {
+        for (setting, InheritedFrom { of, found, was }) in std::mem::take(&mut self.left_behind) {
             if setting.read(self.host).is_ok_and(|now| setting.means_same(&now, &found)) {
                 restored.settings.push((setting, RestoreOutcome::LeftBehind { found, of, was }));
             }

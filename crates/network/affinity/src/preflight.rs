@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 /// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Weight {
+pub enum Severity {
     /// No problem.
     Good,
     /// Worth knowing; does not affect the results.
@@ -36,10 +36,10 @@ pub struct Finding {
     /// What was checked.
     pub subject: &'static str,
     /// Severity.
-    pub weight: Weight,
+    pub weight: Severity,
     /// What was found.
     pub found: String,
-    /// What to do about it, if anything.
+    /// The remedy, if there is one.
     pub advice: Option<String>,
 }
 
@@ -54,13 +54,13 @@ struct Findings(Vec<Finding>);
 
 impl Findings {
     fn good(&mut self, subject: &'static str, found: impl Into<String>) {
-        self.0.push(Finding { subject, weight: Weight::Good, found: found.into(), advice: None });
+        self.0.push(Finding { subject, weight: Severity::Good, found: found.into(), advice: None });
     }
 
     fn bad(
         &mut self,
         subject: &'static str,
-        weight: Weight,
+        weight: Severity,
         found: impl Into<String>,
         advice: impl Into<String>,
     ) {
@@ -110,7 +110,7 @@ pub fn check(
             }
             None => findings.bad(
                 "interface",
-                Weight::Prevents,
+                Severity::Prevents,
                 format!("there is no {name}"),
                 format!(
                     "one of: {}",
@@ -132,7 +132,7 @@ fn namespace(host: &dyn Host, findings: &mut Findings) {
     if let Some(what) = host.foreign_sysfs() {
         findings.bad(
             "namespace",
-            Weight::Prevents,
+            Severity::Prevents,
             format!("the mounted /sys belongs to another network namespace: {what}"),
             "enter the namespace with `ip netns exec NAME`, or mount its own /sys first: `mount -t sysfs \
                 sysfs /sys` in a mount namespace (unshare --mount)",
@@ -148,7 +148,7 @@ fn rights(findings: &mut Findings) {
         "run it with sudo; without it, `report`, `advise` from a results file, and this check still work";
     findings.bad(
         "rights",
-        Weight::Prevents,
+        Severity::Prevents,
         "not root: interrupts, RPS and namespaces cannot be changed",
         advice,
     );
@@ -157,7 +157,7 @@ fn rights(findings: &mut Findings) {
 fn processors(host: &dyn Host, findings: &mut Findings) {
     let places = host.places();
     if places.is_empty() {
-        return findings.bad("CPUs", Weight::Prevents, "/sys lists no CPU", "mount sysfs on /sys");
+        return findings.bad("CPUs", Severity::Prevents, "/sys lists no CPU", "mount sysfs on /sys");
     }
     let count = |of: fn(&longma_topology::CpuLocation) -> u32| {
         places.iter().map(of).collect::<std::collections::BTreeSet<_>>().len()
@@ -168,7 +168,7 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
     if places.len() < 3 {
         let advice = "the sender of --lab shares a CPU with the pair: the sweep shows mechanisms and a \
             ranking, but not the published classes";
-        findings.bad("CPUs", Weight::Note, found, advice);
+        findings.bad("CPUs", Severity::Note, found, advice);
     } else {
         findings.good("CPUs", found);
     }
@@ -176,13 +176,13 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
         && offline.parse::<CpuSet>().is_ok_and(|cpus| !cpus.is_empty())
     {
         let advice = "they are excluded from all pairs; nothing else changes";
-        findings.bad("offline CPUs", Weight::Note, format!("CPUs {offline} are offline"), advice);
+        findings.bad("offline CPUs", Severity::Note, format!("CPUs {offline} are offline"), advice);
     }
     let isolated = isolated(host);
     if !isolated.is_empty() {
         let words = format!("CPUs {isolated} are isolated from the scheduler");
         let advice = "advice from topology and `tune` leave them out; name them with --cpus to use them";
-        findings.bad("isolated CPUs", Weight::Note, words, advice);
+        findings.bad("isolated CPUs", Severity::Note, words, advice);
     }
     let allowed = allowed(host);
     let outside: CpuSet = places
@@ -195,7 +195,7 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
             widen the cpuset (systemd: AllowedCPUs=)";
         findings.bad(
             "cpuset",
-            Weight::Note,
+            Severity::Note,
             format!("CPUs {outside} are outside this process's cpuset"),
             advice,
         );
@@ -203,7 +203,7 @@ fn processors(host: &dyn Host, findings: &mut Findings) {
     if places.iter().any(|place| place.last_cache.is_none()) {
         let advice =
             "pairs in one socket are assumed to share a cache; the measurement does not depend on it";
-        findings.bad("caches", Weight::Note, "the system does not report which CPUs share a cache", advice);
+        findings.bad("caches", Severity::Note, "the system does not report which CPUs share a cache", advice);
     }
 }
 
@@ -224,7 +224,7 @@ fn movers(host: &dyn Host, findings: &mut Findings) {
         let advice =
             "check as root or with /proc mounted without hidepid, or use `systemctl status irqbalance`";
         let words = "unknown: /proc does not show other users' processes";
-        return findings.bad("irqbalance", Weight::Note, words, advice);
+        return findings.bad("irqbalance", Severity::Note, words, advice);
     }
     if found.is_empty() {
         return findings.good("irqbalance", "not running: interrupts stay where they are");
@@ -233,7 +233,7 @@ fn movers(host: &dyn Host, findings: &mut Findings) {
         let advice = format!("systemctl stop {name} before the sweep, and start it again afterwards");
         findings.bad(
             "irqbalance",
-            Weight::Disturbs,
+            Severity::Disturbs,
             format!("{name} is running and may move interrupts"),
             advice,
         );
@@ -251,7 +251,7 @@ fn governors(host: &dyn Host, findings: &mut Findings) {
         findings.good("governor", found);
     } else {
         let advice = "echo performance | tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor";
-        findings.bad("governor", Weight::Disturbs, found, advice);
+        findings.bad("governor", Severity::Disturbs, found, advice);
     }
 }
 
@@ -260,7 +260,7 @@ fn scheduler(host: &dyn Host, findings: &mut Findings) {
         let advice = "harmless on an idle host; with other load: sysctl kernel.sched_autogroup_enabled=0";
         findings.bad(
             "autogroup",
-            Weight::Note,
+            Severity::Note,
             "the scheduler shares the CPUs among sessions first, then \
             among programs",
             advice,
@@ -268,7 +268,7 @@ fn scheduler(host: &dyn Host, findings: &mut Findings) {
     }
     if host.read("proc/sys/net/core/rps_sock_flow_entries").is_ok_and(|value| value != "0") {
         let advice = "the sweep switches it off for the interface's queues and restores it";
-        findings.bad("RFS", Weight::Note, "flows follow their applications", advice);
+        findings.bad("RFS", Severity::Note, "flows follow their applications", advice);
     }
 }
 
@@ -276,12 +276,12 @@ fn load(before: &Reading, after: &Reading, findings: &mut Findings) {
     let counts = before.until(after);
     if counts.cpus.is_empty() {
         let advice = "mount proc on /proc: without it the sweep cannot detect other load or count costs";
-        return findings.bad("other load", Weight::Disturbs, "unknown: /proc/stat is not readable", advice);
+        return findings.bad("other load", Severity::Disturbs, "unknown: /proc/stat is not readable", advice);
     }
     findings.0.extend(load_of(&counts.cpus));
 }
 
-/// What the shares of the CPUs' time say of other load.
+/// Reports load by other programs and stolen time, from the shares of the CPUs' time.
 pub(crate) fn load_of(cpus: &BTreeMap<u32, CpuShares>) -> Vec<Finding> {
     let mut findings = Findings(Vec::new());
     let count = cpus.len().max(1) as f64;
@@ -292,7 +292,7 @@ pub(crate) fn load_of(cpus: &BTreeMap<u32, CpuShares>) -> Vec<Finding> {
         let advice = "stop it, or bind it to CPUs outside the sweep; repeats and medians help only against short bursts";
         findings.bad(
             "other load",
-            Weight::Disturbs,
+            Severity::Disturbs,
             format!("{} of the CPU time is used by other programs", percent(busy)),
             advice,
         );
@@ -303,7 +303,7 @@ pub(crate) fn load_of(cpus: &BTreeMap<u32, CpuShares>) -> Vec<Finding> {
         let advice = "other guests take CPU time: sweep later, or on dedicated hardware";
         findings.bad(
             "steal",
-            Weight::Disturbs,
+            Severity::Disturbs,
             format!("{} stolen by the hypervisor", percent(steal)),
             advice,
         );
@@ -340,7 +340,7 @@ fn counters(host: &dyn Host, findings: &mut Findings) {
                     ),
                 ),
             };
-            findings.bad("counters", Weight::Note, found, advice);
+            findings.bad("counters", Severity::Note, found, advice);
         }
     }
 }
@@ -376,7 +376,7 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     for lower in nic.lower.iter().filter(is_down) {
         let advice =
             format!("its flows arrive by the others; ip link set {} up, or check the cable", lower.name);
-        findings.bad("link", Weight::Note, format!("{} is down", lower.name), advice);
+        findings.bad("link", Severity::Note, format!("{} is down", lower.name), advice);
     }
     for nic in nic.physical() {
         node(host, nic, findings);
@@ -387,11 +387,11 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
         Ok(steering) => {
             let advice = "the sweep moves a flow's protocol processing, not its interrupts, so the costs \
                 include those of RPS";
-            findings.bad("steering", Weight::Note, format!("it has no interrupts; {steering}"), advice);
+            findings.bad("steering", Severity::Note, format!("it has no interrupts; {steering}"), advice);
         }
         Err(error) => findings.bad(
             "steering",
-            Weight::Prevents,
+            Severity::Prevents,
             error.to_string(),
             "choose another interface, or --lab",
         ),
@@ -400,7 +400,7 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     if nic.mtu.is_some_and(|mtu| mtu < 9000) && nic.speed_mbps.is_some_and(|speed| speed >= 10_000) {
         let advice =
             format!("ip link set {name} mtu 9000, if the whole path supports it: fewer packets per Gbit");
-        findings.bad("MTU", Weight::Note, format!("{} bytes", nic.mtu.unwrap_or(0)), advice);
+        findings.bad("MTU", Severity::Note, format!("{} bytes", nic.mtu.unwrap_or(0)), advice);
     } else if let Some(mtu) = nic.mtu {
         findings.good("MTU", format!("{mtu} bytes"));
     }
@@ -414,7 +414,7 @@ fn link(nic: &Nic, findings: &mut Findings) {
     if nic.state != "up" && nic.state != "unknown" {
         findings.bad(
             "link",
-            Weight::Prevents,
+            Severity::Prevents,
             format!("{name} is {}", nic.state),
             format!("ip link set {name} up, and check the cable"),
         );
@@ -429,7 +429,7 @@ fn node(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             let advice = "the sweep finds it: flows are fastest on the interface's own socket";
             findings.bad(
                 "NUMA node",
-                Weight::Note,
+                Severity::Note,
                 format!("the system does not report the node of {name}"),
                 advice,
             );
@@ -446,14 +446,14 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     {
         if fact(offload) == Some(0) {
             let advice = format!("ethtool -K {name} {flag} on, unless the sweep studies it");
-            findings.bad("offloads", Weight::Note, format!("{what} off"), advice);
+            findings.bad("offloads", Severity::Note, format!("{what} off"), advice);
         }
     }
     if let (Some(ring), Some(max_ring)) = (fact(DriverFact::RxRing), fact(DriverFact::RxRingMost)) {
         if ring < max_ring {
             let advice =
                 format!("ethtool -G {name} rx {max_ring}, if packets are dropped (ethtool -S {name})");
-            findings.bad("ring", Weight::Note, format!("{ring} of {max_ring} receive descriptors"), advice);
+            findings.bad("ring", Severity::Note, format!("{ring} of {max_ring} receive descriptors"), advice);
         } else {
             findings.good("ring", format!("{ring} receive descriptors, the maximum"));
         }
@@ -507,18 +507,18 @@ mod tests {
         host.put_driver("eth0", DriverFact::Gro, 0);
         let findings = check(&host, Some(&"eth0".parse().unwrap()), None);
         for (subject, weight, words) in [
-            ("irqbalance", Weight::Disturbs, "systemctl stop irqbalance"),
-            ("governor", Weight::Disturbs, "performance"),
-            ("offline CPUs", Weight::Note, "excluded"),
-            ("cpuset", Weight::Note, "AllowedCPUs"),
-            ("caches", Weight::Note, "assumed to share"),
-            ("RFS", Weight::Note, "restores it"),
-            ("MTU", Weight::Note, "mtu 9000"),
-            ("link", Weight::Prevents, "ip link set eth0 up"),
-            ("steering", Weight::Prevents, "--lab"),
-            ("ring", Weight::Note, "rx 4096"),
-            ("offloads", Weight::Note, "gro on"),
-            ("NUMA node", Weight::Note, "sweep finds it"),
+            ("irqbalance", Severity::Disturbs, "systemctl stop irqbalance"),
+            ("governor", Severity::Disturbs, "performance"),
+            ("offline CPUs", Severity::Note, "excluded"),
+            ("cpuset", Severity::Note, "AllowedCPUs"),
+            ("caches", Severity::Note, "assumed to share"),
+            ("RFS", Severity::Note, "restores it"),
+            ("MTU", Severity::Note, "mtu 9000"),
+            ("link", Severity::Prevents, "ip link set eth0 up"),
+            ("steering", Severity::Prevents, "--lab"),
+            ("ring", Severity::Note, "rx 4096"),
+            ("offloads", Severity::Note, "gro on"),
+            ("NUMA node", Severity::Note, "sweep finds it"),
         ] {
             let finding = of(&findings, subject);
             assert_eq!(finding.weight, weight, "{finding:?}");
@@ -547,7 +547,7 @@ mod tests {
         assert_eq!(of(&findings, "NUMA node").found, "eth0 is attached to node 0");
         assert_eq!(
             (of(&findings, "link").weight, of(&findings, "link").found.as_str()),
-            (Weight::Note, "eth1 is down")
+            (Severity::Note, "eth1 is down")
         );
     }
 
@@ -556,12 +556,12 @@ mod tests {
         let host = host(&[("sys/class/net/eth0/mtu", "1500"), ("sys/class/net/lo/mtu", "65536")]);
         let findings = check(&host, Some(&"eth1".parse().unwrap()), None);
         let finding = of(&findings, "interface");
-        assert_eq!((finding.weight, finding.advice.as_deref()), (Weight::Prevents, Some("one of: eth0")));
+        assert_eq!((finding.weight, finding.advice.as_deref()), (Severity::Prevents, Some("one of: eth0")));
     }
 
     #[test]
     fn an_empty_tree_is_described_and_does_no_harm() {
         let findings = check(&FakeHost::default(), None, None);
-        assert_eq!(of(&findings, "CPUs").weight, Weight::Prevents);
+        assert_eq!(of(&findings, "CPUs").weight, Severity::Prevents);
     }
 }

@@ -1,5 +1,5 @@
-//! A host in a tar file: what `check`, `advise` and a dry run of `tune` read, so that another person can run them
-//! elsewhere.
+//! A recorded host: a tar file with everything that `check`, `advise` and a dry run of `tune` read, so that they can run on
+//! another machine.
 //!
 //! The file holds the texts that were read, below proc and sys, and the rest in `recording.json`. It holds no
 //! hardware or network addresses, no names, numbers or command lines of programs, and no key of a hash: see [`LEFT_OUT`]. Its last
@@ -31,7 +31,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// What a recording does not hold, for its reader.
+/// A description for users of what a recording leaves out.
 pub const LEFT_OUT: &str = "left out: hardware addresses, the boot's ID and time, keys of RSS, command lines, other processes; \
     replaced: network addresses of flows, names and numbers of their programs; kept: names of interfaces, ports of flows";
 
@@ -56,7 +56,7 @@ fn archived(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// What is not the text of a file.
+/// Everything except the texts of files.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Facts {

@@ -163,18 +163,18 @@ mod tests {
     #[test]
     fn a_connection_of_this_process_is_found_with_its_inode_and_bytes() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut here = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut accepted, _) = listener.accept().unwrap();
         accepted.write_all(&[7; 5000]).unwrap();
-        here.read_exact(&mut [0; 5000]).unwrap();
+        client.read_exact(&mut [0; 5000]).unwrap();
         let Ok(all) = dump() else {
             eprintln!("skipped: this kernel has no sock_diag");
             return;
         };
-        let found = all.iter().find(|socket| socket.local == here.local_addr().unwrap()).unwrap();
+        let found = all.iter().find(|socket| socket.local == client.local_addr().unwrap()).unwrap();
         assert_eq!(found.remote, listener.local_addr().unwrap());
         assert_eq!(found.received, Some(5000));
-        let link = std::fs::read_link(format!("/proc/self/fd/{}", here.as_raw_fd())).unwrap();
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", client.as_raw_fd())).unwrap();
         assert_eq!(link.to_str().unwrap(), format!("socket:[{}]", found.inode));
         let same = from_proc(|path| crate::host::Tree::live().read(path));
         assert!(same.iter().any(|socket| (socket.local, socket.inode) == (found.local, found.inode)));

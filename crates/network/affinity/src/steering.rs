@@ -31,7 +31,7 @@ pub enum Steering {
         /// Numbers of the receive queues.
         queues: Vec<u32>,
     },
-    /// At the queues of the interfaces below it: its own move nothing.
+    /// At the queues of the interfaces below it; its own queues move no packets.
     Stacked {
         /// The interface.
         interface: Interface,
@@ -43,7 +43,7 @@ pub enum Steering {
 /// An interface whose flows cannot be steered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoSteering {
-    /// It has nothing to steer with.
+    /// It has neither interrupts nor receive queues.
     #[error("{0} has neither interrupts nor receive queues, so its packets cannot be steered to a CPU")]
     NoQueues(Interface),
     /// Its packets arrive by interfaces that cannot be reached.

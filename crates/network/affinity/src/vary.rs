@@ -24,7 +24,7 @@ pub const MAX_MTU: u64 = i32::MAX as u64;
 /// A parameter, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Knob {
+pub enum SweepParameter {
     /// Generic receive offload: 0 or 1.
     Gro,
     /// Large receive offload in hardware: 0 or 1.
@@ -50,13 +50,13 @@ pub enum Knob {
 }
 
 /// A value for each varied parameter.
-pub type Variant = BTreeMap<Knob, u64>;
+pub type Variant = BTreeMap<SweepParameter, u64>;
 
 /// A parameter and its values, the default first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Variation {
     /// The parameter.
-    pub knob: Knob,
+    pub parameter: SweepParameter,
     /// The values.
     pub values: Vec<u64>,
 }
@@ -73,12 +73,12 @@ pub struct VariationError {
 }
 
 fn names() -> String {
-    Knob::ALL.map(|knob| knob.to_string()).join(", ")
+    SweepParameter::ALL.map(|parameter| parameter.to_string()).join(", ")
 }
 
-impl Knob {
+impl SweepParameter {
     /// All parameters.
-    pub const ALL: [Knob; 11] = [
+    pub const ALL: [SweepParameter; 11] = [
         Self::Gro,
         Self::Lro,
         Self::Tso,
@@ -139,7 +139,7 @@ impl Knob {
         if self == Self::Xps { format!("{value:x}") } else { value.to_string() }
     }
 
-    /// Parses what [`Knob::shown`] writes. A mask may start with 0x.
+    /// Parses what [`SweepParameter::shown`] writes. A mask may start with 0x.
     fn value(self, text: &str) -> Option<u64> {
         if self != Self::Xps {
             return text.parse().ok();
@@ -198,7 +198,7 @@ impl Knob {
     }
 }
 
-impl fmt::Display for Knob {
+impl fmt::Display for SweepParameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.word())
     }
@@ -210,15 +210,16 @@ impl FromStr for Variation {
     fn from_str(text: &str) -> Result<Self, VariationError> {
         let wrong = || VariationError { text: text.into() };
         let (name, values) = text.split_once('=').ok_or_else(wrong)?;
-        let knob = Knob::ALL.into_iter().find(|knob| knob.word() == name).ok_or_else(wrong)?;
+        let parameter =
+            SweepParameter::ALL.into_iter().find(|parameter| parameter.word() == name).ok_or_else(wrong)?;
         let mut values: Vec<u64> = values
             .split(',')
-            .map(|value| knob.value(value.trim()))
+            .map(|value| parameter.value(value.trim()))
             .collect::<Option<_>>()
             .ok_or_else(wrong)?;
-        let range = knob.range();
+        let range = parameter.range();
         if values.iter().any(|value| !range.contains(value)) {
-            let words = match knob.is_switch() {
+            let words = match parameter.is_switch() {
                 true => "0 and 1".into(),
                 false => format!("{} to {}", range.start(), range.end()),
             };
@@ -226,7 +227,7 @@ impl FromStr for Variation {
         }
         let mut seen = std::collections::BTreeSet::new();
         values.retain(|value| seen.insert(*value));
-        Ok(Self { knob, values })
+        Ok(Self { parameter, values })
     }
 }
 
@@ -235,7 +236,7 @@ pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     variations.iter().fold(vec![Variant::new()], |variants, variation| {
         let with = |variant: &Variant, value: u64| {
             let mut variant = variant.clone();
-            variant.insert(variation.knob, value);
+            variant.insert(variation.parameter, value);
             variant
         };
         let all = variants
@@ -248,16 +249,16 @@ pub fn variants(variations: &[Variation]) -> Vec<Variant> {
 /// Describes the first value that exceeds the limits of `nic`, as far as the host reports them.
 pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String> {
     let name = &nic.name;
-    let is_beyond = |(knob, value): (&Knob, &u64)| match knob {
-        Knob::Mtu => {
+    let is_beyond = |(parameter, value): (&SweepParameter, &u64)| match parameter {
+        SweepParameter::Mtu => {
             let sizes = host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(value))?;
             let (min, max) = (sizes.start(), sizes.end());
-            Some(format!("{knob}={value}: {name} accepts packets of {min} to {max} bytes"))
+            Some(format!("{parameter}={value}: {name} accepts packets of {min} to {max} bytes"))
         }
-        Knob::RxRing => nic.physical().into_iter().find_map(|nic| {
+        SweepParameter::RxRing => nic.physical().into_iter().find_map(|nic| {
             let name = &nic.name;
             let max = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|max| value > max)?;
-            Some(format!("{knob}={value}: a receive ring of {name} has at most {max} descriptors"))
+            Some(format!("{parameter}={value}: a receive ring of {name} has at most {max} descriptors"))
         }),
         _ => None,
     };
@@ -266,7 +267,11 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
 
 /// Formats a variant: `gro=0 mtu=1500`.
 pub fn words(variant: &Variant) -> String {
-    variant.iter().map(|(knob, value)| format!("{knob}={}", knob.shown(*value))).collect::<Vec<_>>().join(" ")
+    variant
+        .iter()
+        .map(|(parameter, value)| format!("{parameter}={}", parameter.shown(*value)))
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 #[cfg(test)]
@@ -331,23 +336,23 @@ mod tests {
             ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0"),
         ]);
         let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
-        let written = |knob: Knob, value| -> Vec<String> {
-            let settings = knob.settings(&nic, value);
+        let written = |parameter: SweepParameter, value| -> Vec<String> {
+            let settings = parameter.settings(&nic, value);
             settings.into_iter().map(|(setting, value)| format!("{setting} {value}")).collect()
         };
         let queue = "/sys/class/net/eth1/queues";
         assert_eq!(
-            written(Knob::Rfs, 4096),
+            written(SweepParameter::Rfs, 4096),
             [
                 "/proc/sys/net/core/rps_sock_flow_entries 4096".to_string(),
                 format!("{queue}/rx-0/rps_flow_cnt 2048"),
                 format!("{queue}/rx-1/rps_flow_cnt 2048")
             ]
         );
-        assert_eq!(written(Knob::Xps, 10), [format!("{queue}/tx-0/xps_cpus a")]);
-        assert_eq!(written(Knob::Threaded, 1), ["/sys/class/net/eth1/threaded 1"]);
-        assert_eq!(written(Knob::BusyPoll, 50).len(), 2);
-        let json = serde_json::to_string(&Variant::from([(Knob::RxRing, 512)])).unwrap();
+        assert_eq!(written(SweepParameter::Xps, 10), [format!("{queue}/tx-0/xps_cpus a")]);
+        assert_eq!(written(SweepParameter::Threaded, 1), ["/sys/class/net/eth1/threaded 1"]);
+        assert_eq!(written(SweepParameter::BusyPoll, 50).len(), 2);
+        let json = serde_json::to_string(&Variant::from([(SweepParameter::RxRing, 512)])).unwrap();
         assert_eq!(json, r#"{"rx-ring":512}"#);
     }
 }

@@ -54,7 +54,7 @@ pub struct Observation {
     pub threads: Vec<Thread>,
     /// Number of established connections of the interfaces.
     pub connections: usize,
-    /// What could not be observed, with advice.
+    /// Descriptions of what could not be observed, with advice.
     pub missing: Vec<String>,
 }
 
@@ -200,7 +200,7 @@ impl Watch {
         observation.queues =
             queues::of(host, &physical, before.zip(Some(&now.interrupts)), &observation, &mut missing);
         let online: CpuSet = places.iter().map(|place| place.cpu).collect();
-        let spreads: HashMap<&Interface, RssTable> = physical
+        let rss_tables: HashMap<&Interface, RssTable> = physical
             .iter()
             .filter(|nic| nic.rx_queues.len() > 1)
             .filter_map(|nic| Some((&nic.name, host.rss_table(nic.name.name()).ok()?)))
@@ -209,7 +209,7 @@ impl Watch {
         for (_, flow) in &mut busy {
             let nic = nics.iter().find(|nic| nic.name == flow.interface);
             let arrival = |nic: &Nic| {
-                let rss_table = spreads.get(&nic.name);
+                let rss_table = rss_tables.get(&nic.name);
                 let queue = rss_table.and_then(|rss_table| rss_table.queue_of(flow.local, flow.remote));
                 (nic.name.clone(), queue)
             };

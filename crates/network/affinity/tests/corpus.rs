@@ -6,14 +6,14 @@
 mod hosts;
 
 use hosts::{Shape, recorded, shapes};
-use longma_affinity::advice::{Abilities, Spread, candidates};
+use longma_affinity::advice::{DriverCapabilities, QueuePlacement, candidates};
 use longma_affinity::host::Host;
 use longma_affinity::interface::{self, Nic};
 use longma_affinity::pairs::pairs_of;
-use longma_affinity::preflight::{Weight, allowed, isolated};
+use longma_affinity::preflight::{Severity, allowed, isolated};
 use longma_affinity::recording::{Recording, dry_run};
 use longma_affinity::tune::Exclusions;
-use longma_affinity::tune::log::Act;
+use longma_affinity::tune::log::DecisionKind;
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use std::collections::BTreeMap;
@@ -24,23 +24,24 @@ fn usable(host: &Recording) -> Vec<CpuLocation> {
     host.places().into_iter().filter(|place| !isolated.contains(place.cpu)).collect()
 }
 
-fn advised(host: &Recording, nic: &Nic) -> Spread {
+fn advised(host: &Recording, nic: &Nic) -> QueuePlacement {
     let (places, allowed) = (usable(host), allowed(host));
     let flows: Vec<u32> = places.iter().map(|place| place.cpu).collect();
     let is_allowed = |cpu: &u32| allowed.as_ref().is_none_or(|set| set.contains(*cpu));
     let applications: Vec<u32> = flows.iter().copied().filter(is_allowed).collect();
     let ranking = candidates(&places, nic, &pairs_of(&flows, &applications));
-    let nics: Vec<_> = nic.physical().into_iter().map(|nic| (nic, Abilities::of(host, nic))).collect();
-    Spread::of(&places, &nics, ranking[0].pair, allowed.as_ref(), false)
+    let nics: Vec<_> =
+        nic.physical().into_iter().map(|nic| (nic, DriverCapabilities::of(host, nic))).collect();
+    QueuePlacement::of(&places, &nics, ranking[0].pair, allowed.as_ref(), false)
 }
 
 /// Runs a check on the advice for each host.
-fn for_each(check: impl Fn(&Shape, &Recording, &Nic, &Spread)) {
+fn for_each(check: impl Fn(&Shape, &Recording, &Nic, &QueuePlacement)) {
     for shape in shapes() {
         let host = recorded(&shape);
         let nic = interface::read(&host, &shape.interface.parse().unwrap()).unwrap();
-        let spread = advised(&host, &nic);
-        check(&shape, &host, &nic, &spread);
+        let placement = advised(&host, &nic);
+        check(&shape, &host, &nic, &placement);
     }
 }
 
@@ -50,21 +51,21 @@ fn place(places: &[CpuLocation], cpu: u32) -> &CpuLocation {
 
 #[test]
 fn advice_uses_only_cpus_that_are_there_and_allowed() {
-    for_each(|shape, host, _, spread| {
-        let there: CpuSet = usable(host).iter().map(|place| place.cpu).collect();
-        assert!(spread.flows().iter().all(|cpu| there.contains(cpu)), "{}: {spread:?}", shape.name);
+    for_each(|shape, host, _, placement| {
+        let existing: CpuSet = usable(host).iter().map(|place| place.cpu).collect();
+        assert!(placement.flows().iter().all(|cpu| existing.contains(cpu)), "{}: {placement:?}", shape.name);
         let allowed = allowed(host);
-        let may = |cpu: u32| there.contains(cpu) && allowed.as_ref().is_none_or(|set| set.contains(cpu));
-        assert!(spread.applications.iter().all(may), "{}: {spread:?}", shape.name);
-        assert!(!spread.applications.is_empty(), "{}", shape.name);
+        let may = |cpu: u32| existing.contains(cpu) && allowed.as_ref().is_none_or(|set| set.contains(cpu));
+        assert!(placement.applications.iter().all(may), "{}: {placement:?}", shape.name);
+        assert!(!placement.applications.is_empty(), "{}", shape.name);
     });
 }
 
 #[test]
 fn queues_are_on_their_nics_node_one_a_core_and_siblings_last() {
-    for_each(|shape, host, nic, spread| {
+    for_each(|shape, host, nic, placement| {
         let places = usable(host);
-        for (nic, queues) in nic.physical().iter().zip(&spread.nics) {
+        for (nic, queues) in nic.physical().iter().zip(&placement.nics) {
             let of_node: Vec<&CpuLocation> =
                 places.iter().filter(|place| nic.node.is_none_or(|node| place.node == node)).collect();
             let is_far = |(_, cpu): &&(_, u32)| of_node.iter().all(|place| place.cpu != *cpu);
@@ -76,30 +77,30 @@ fn queues_are_on_their_nics_node_one_a_core_and_siblings_last() {
         }
         // Of all NICs, the queues on each core and each CPU.
         let (mut of_core, mut of_cpu) = (BTreeMap::<u32, usize>::new(), BTreeMap::<u32, usize>::new());
-        for (_, cpu) in spread.nics.iter().flat_map(|nic| &nic.used) {
+        for (_, cpu) in placement.nics.iter().flat_map(|nic| &nic.used) {
             *of_core.entry(place(&places, *cpu).core[0]).or_default() += 1;
             *of_cpu.entry(*cpu).or_default() += 1;
         }
-        for node in spread.groups.iter().map(|group| group.node) {
+        for node in placement.groups.iter().map(|group| group.node) {
             let cpus: Vec<&CpuLocation> = places.iter().filter(|place| place.node == node).collect();
             let count = |place: &&CpuLocation| of_cpu.get(&place.cpu).copied().unwrap_or(0);
             let counts = cpus.iter().map(count);
             let of_first = cpus.iter().map(|place| of_core.get(&place.core[0]).copied().unwrap_or(0));
             // A core takes a second queue only when each core of the node has one, and likewise its CPUs.
             let (least, most) = (of_first.clone().min().unwrap_or(0), of_first.max().unwrap_or(0));
-            assert!(most <= 1 || least >= 1, "{}: {spread:?}", shape.name);
+            assert!(most <= 1 || least >= 1, "{}: {placement:?}", shape.name);
             let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));
-            assert!(most <= 1 || least >= 1, "{}: {spread:?}", shape.name);
+            assert!(most <= 1 || least >= 1, "{}: {placement:?}", shape.name);
         }
     });
 }
 
 #[test]
 fn applications_share_a_cache_or_at_least_the_node_with_their_queues() {
-    for_each(|shape, host, _, spread| {
+    for_each(|shape, host, _, placement| {
         let places = usable(host);
         let allowed = allowed(host);
-        for group in &spread.groups {
+        for group in &placement.groups {
             let flow = place(&places, group.flows.iter().next().unwrap());
             for cpu in group.applications.iter() {
                 let application = place(&places, cpu);
@@ -119,9 +120,9 @@ fn applications_share_a_cache_or_at_least_the_node_with_their_queues() {
             }
         }
         // A CPU is either for queues or for applications, if the node has room for both.
-        let room = places.len() > 2 * spread.counts().0;
-        let both = spread.flows().iter().any(|cpu| spread.applications.contains(cpu));
-        assert!(!room || !both || allowed.is_some(), "{}: {spread:?}", shape.name);
+        let room = places.len() > 2 * placement.counts().0;
+        let both = placement.flows().iter().any(|cpu| placement.applications.contains(cpu));
+        assert!(!room || !both || allowed.is_some(), "{}: {placement:?}", shape.name);
     });
 }
 
@@ -129,14 +130,15 @@ fn applications_share_a_cache_or_at_least_the_node_with_their_queues() {
 /// advice may use.
 #[test]
 fn tune_and_advice_agree_about_nodes_and_usable_cpus() {
-    for_each(|shape, host, nic, spread| {
+    for_each(|shape, host, nic, placement| {
         let places = usable(host);
         let decisions = dry_run(host, &[], Exclusions::default()).unwrap();
-        let moved: Vec<_> = decisions.iter().filter(|decision| decision.act == Act::WouldMove).collect();
+        let moved: Vec<_> =
+            decisions.iter().filter(|decision| decision.act == DecisionKind::WouldMove).collect();
         // A virtual interface without queues has nothing to move but its applications, of which the recording has none.
-        let has_queues = decisions.iter().all(|decision| decision.act != Act::Missing);
+        let has_queues = decisions.iter().all(|decision| decision.act != DecisionKind::Missing);
         assert!(!moved.is_empty() || places.len() < 3 || !has_queues, "{}: {decisions:?}", shape.name);
-        let advised: Vec<u32> = spread.groups.iter().map(|group| group.node).collect();
+        let advised: Vec<u32> = placement.groups.iter().map(|group| group.node).collect();
         for decision in moved {
             let cpus: CpuSet = decision.to.as_ref().unwrap().parse().unwrap();
             for cpu in cpus.iter() {
@@ -157,7 +159,7 @@ fn check_finds_nothing_that_prevents_a_sweep_and_names_what_advice_leaves_out() 
         let findings = host.check(Some(&nic.name));
         let of = |subject: &str| findings.iter().find(|finding| finding.subject == subject);
         // A recording cannot be written.
-        let prevents = findings.iter().filter(|finding| finding.weight == Weight::Prevents);
+        let prevents = findings.iter().filter(|finding| finding.weight == Severity::Prevents);
         let others: Vec<_> = prevents.filter(|finding| finding.subject != "rights").collect();
         assert!(
             others

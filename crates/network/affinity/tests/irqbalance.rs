@@ -10,7 +10,7 @@
 mod tree;
 
 use longma_affinity::fake::topology;
-use longma_affinity::tune::model::{Link, Model, Placing, Queue, Thread};
+use longma_affinity::tune::model::{Assignment, Link, Model, Queue, Thread};
 use longma_affinity::tune::plan::{after, plan};
 use longma_cpu_set::CpuSet;
 use proptest::prelude::*;
@@ -37,14 +37,14 @@ fn irqbalance() -> Option<String> {
 }
 
 /// A NIC with several queues, each with an interrupt and the flows of one or two threads, placed at random.
-fn drawn() -> impl Strategy<Value = (Model, Placing, u32)> {
+fn drawn() -> impl Strategy<Value = (Model, Assignment, u32)> {
     let shape = (2u32..=8, 1u32..=2, 1u32..=6, 1u32..=2);
     let flows = proptest::collection::vec((any::<u32>(), any::<u32>(), 0.1..0.7f64, 0.1..0.8f64), 1..=6);
     (shape, flows, any::<u32>()).prop_map(|(shape, flows, nic)| {
         let places = topology(shape.0, shape.1, shape.2, shape.3);
         let count = places.len() as u32;
         let (all, node) = ((0..count).collect::<CpuSet>(), nic % shape.0);
-        let placing = Placing {
+        let assignment = Assignment {
             queues: flows.iter().map(|(queue, ..)| Some(queue % count)).collect(),
             threads: flows.iter().map(|(_, thread, ..)| CpuSet::one(thread % count)).collect(),
         };
@@ -64,15 +64,15 @@ fn drawn() -> impl Strategy<Value = (Model, Placing, u32)> {
             other: Default::default(),
             places,
         };
-        (model, placing, node)
+        (model, assignment, node)
     })
 }
 
 /// Costs of the original placement, of the planned one, and of the one with irqbalance's choice for the queues.
-fn compared(program: &str, (model, from, node): &(Model, Placing, u32)) -> [f64; 3] {
+fn compared(program: &str, (model, from, node): &(Model, Assignment, u32)) -> [f64; 3] {
     let tree = Recorded::new(model, from, *node);
     let chosen = tree.balanced(program);
-    let balanced = Placing {
+    let balanced = Assignment {
         queues: chosen.iter().zip(&from.queues).map(|(cpu, before)| cpu.or(*before)).collect(),
         threads: from.threads.clone(),
     };

@@ -5,7 +5,7 @@ use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface;
 use longma_affinity::journal::Journal;
 use longma_affinity::pairs::{Class, Pair, all_pairs};
-use longma_affinity::preflight::{Weight, check};
+use longma_affinity::preflight::{Severity, check};
 use longma_affinity::steering::Steering;
 use std::path::Path;
 
@@ -97,12 +97,12 @@ fn missing_host_features_are_reported_and_do_not_prevent_a_sweep() {
     let weight = |subject: &str| {
         findings.iter().find(|finding| finding.subject == subject).map(|finding| finding.weight)
     };
-    assert_eq!(weight("offline CPUs"), Some(Weight::Note));
-    assert_eq!(weight("cpuset"), Some(Weight::Note));
-    assert_eq!(weight("MTU"), Some(Weight::Note));
-    assert_eq!(weight("steering"), Some(Weight::Good));
-    assert_eq!(weight("NUMA node"), Some(Weight::Good));
-    let prevents = findings.iter().filter(|finding| finding.weight == Weight::Prevents);
+    assert_eq!(weight("offline CPUs"), Some(Severity::Note));
+    assert_eq!(weight("cpuset"), Some(Severity::Note));
+    assert_eq!(weight("MTU"), Some(Severity::Note));
+    assert_eq!(weight("steering"), Some(Severity::Good));
+    assert_eq!(weight("NUMA node"), Some(Severity::Good));
+    let prevents = findings.iter().filter(|finding| finding.weight == Severity::Prevents);
     // Whether the test runs as root does not depend on the tree.
     assert!(prevents.into_iter().all(|finding| finding.subject == "rights"), "{findings:?}");
 }

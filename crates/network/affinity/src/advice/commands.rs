@@ -1,6 +1,6 @@
-//! The commands that apply a recommendation: for a shell, for a service, and for whenever the NIC appears.
+//! The commands that apply a recommendation: in a shell, in a systemd unit, and by udev whenever the NIC appears.
 
-use super::spread::{Group, Queues, Spread, Target};
+use super::queue_placement::{Group, QueuePlacement, Queues, Target};
 use crate::interface::Nic;
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
@@ -35,30 +35,30 @@ pub(super) const FUNCTIONS: &str = concat!(
 const IRQ: &str =
     r#"irq() { awk -v name="$1" '$NF == name { sub(":", "", $1); print $1; exit }' /proc/interrupts; }"#;
 
-/// The commands that direct the queues of `nics` as `spread` says. Both name the same NICs in the same order.
-pub fn commands(nics: &[&Nic], spread: &Spread) -> Commands {
-    let each = || nics.iter().copied().zip(&spread.nics);
+/// The commands that direct the queues of `nics` according to `placement`. Both have the same NICs in the same order.
+pub fn commands(nics: &[&Nic], placement: &QueuePlacement) -> Commands {
+    let each = || nics.iter().copied().zip(&placement.nics);
     // The driver may give the interrupts other numbers when the number of queues changes.
-    let is_renumbered = spread.nics.iter().any(|queues| count_command(queues).is_some());
+    let is_renumbered = placement.nics.iter().any(|queues| count_command(queues).is_some());
     let mut now: Vec<String> = is_renumbered.then(|| IRQ.into()).into_iter().collect();
     now.extend(each().flat_map(|(nic, queues)| settings(nic, queues, is_renumbered)));
-    now.extend(bindings(spread));
+    now.extend(bindings(placement));
     let name = nics.first().map_or("", |nic| nic.name.name());
     let script_path = format!("/usr/local/sbin/longma-affinity-{name}");
     Commands {
         now,
-        systemd: drop_in(spread),
+        systemd: drop_in(placement),
         script: script(&each().collect::<Vec<_>>()),
         udev: nics.iter().map(|nic| udev(nic, &script_path)).collect(),
         script_path,
-        keep: bans(nics, spread),
+        keep: bans(nics, placement),
     }
 }
 
 /// The commands that bind applications, for each group of queues.
-fn bindings(spread: &Spread) -> Vec<String> {
-    let cpus = &spread.applications;
-    let [_, _, ..] = &spread.groups[..] else {
+fn bindings(placement: &QueuePlacement) -> Vec<String> {
+    let cpus = &placement.applications;
+    let [_, _, ..] = &placement.groups[..] else {
         return vec![
             format!("taskset -cp {cpus} PID          # a running application"),
             format!("taskset -c {cpus} COMMAND       # or a new one"),
@@ -66,20 +66,21 @@ fn bindings(spread: &Spread) -> Vec<String> {
     };
     let of =
         |group: &Group| format!("taskset -cp {} PID   # of flows by {}", group.applications, arrival(group));
-    spread.groups.iter().map(of).collect()
+    placement.groups.iter().map(of).collect()
 }
 
-/// By which queues the flows of a group arrive.
+/// The queues by which the flows of a group arrive.
 fn arrival(group: &Group) -> String {
     let names: Vec<&str> = group.interfaces.iter().map(Interface::name).collect();
     format!("the queues of {} on CPUs {}", names.join(", "), group.flows)
 }
 
-/// The drop-in of a service. One process takes flows by all queues; an instance for each group stays near its own.
-fn drop_in(spread: &Spread) -> String {
-    let mut text = format!("[Service]\nCPUAffinity={}\n", spread.applications);
-    if let [_, _, ..] = &spread.groups[..] {
-        for group in &spread.groups {
+/// The systemd drop-in. A single process receives flows by all queues, so it may run on the CPUs of all groups. Its
+/// comments give the CPUs of each group, for services with one instance per group.
+fn drop_in(placement: &QueuePlacement) -> String {
+    let mut text = format!("[Service]\nCPUAffinity={}\n", placement.applications);
+    if let [_, _, ..] = &placement.groups[..] {
+        for group in &placement.groups {
             let _ = writeln!(
                 text,
                 "# An instance for flows by {}:\n# CPUAffinity={}",
@@ -137,7 +138,7 @@ fn settings(nic: &Nic, queues: &Queues, by_name: bool) -> Vec<String> {
             }
         });
     }
-    // RPS and RFS would move the packets on.
+    // RPS and RFS would move the packets to other CPUs.
     let folder = quote_for_shell(&format!("/sys/class/net/{}", nic.name));
     let off = if is_by_interrupt { "echo 0 > $queue/rps_cpus; " } else { "" };
     let flows = "[ ! -e $queue/rps_flow_cnt ] || echo 0 > $queue/rps_flow_cnt";
@@ -181,7 +182,7 @@ fn udev(nic: &Nic, script: &str) -> String {
         );
     }
     let port = port.map_or(String::new(), |port| format!("ATTR{{dev_port}}==\"{port}\", "));
-    // systemd-run, because udev ends what a rule runs for long.
+    // systemd-run, because udev kills programs of a rule that run for long.
     let run = format!("/usr/bin/systemd-run --collect --no-block /bin/sh {script}");
     format!("ACTION==\"add\", SUBSYSTEM==\"net\", {key}==\"{value}\", {port}RUN+=\"{run}\"\n")
 }
@@ -191,14 +192,14 @@ fn is_plain(letter: char) -> bool {
     letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-' | '/' | '@' | '+' | ':')
 }
 
-/// Keeps irqbalance from the interrupts: by device or by name, since numbers change.
-fn bans(nics: &[&Nic], spread: &Spread) -> Vec<String> {
+/// Excludes the interrupts from irqbalance, by device or by name, because their numbers change.
+fn bans(nics: &[&Nic], placement: &QueuePlacement) -> Vec<String> {
     let name = |(target, _): &(Target, u32)| match target {
         Target::Irq { name, .. } => Some(name.clone()),
         Target::Rps { .. } => None,
     };
     let mut lines = Vec::new();
-    for (nic, queues) in nics.iter().zip(&spread.nics) {
+    for (nic, queues) in nics.iter().zip(&placement.nics) {
         let names: Vec<String> = queues.used.iter().filter_map(name).collect();
         // The names of other buses' devices are not in the path that irqbalance reports.
         let device = nic.device.as_ref().map(|device| device.name.as_str());

@@ -5,14 +5,14 @@
 //! systemd.device(5), systemd-escape(1), docs.ansible.com (ansible.builtin.copy, ansible.builtin.systemd).
 
 use super::commands::{FUNCTIONS, settings_by_name};
-use super::spread::{Queues, Spread, Target};
+use super::queue_placement::{QueuePlacement, Queues, Target};
 use crate::interface::Nic;
 use longma_text::quote_for_shell;
 use std::fmt::Write as _;
 
 /// A file to install.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Packaged {
+pub struct ConfigurationFile {
     /// Absolute path.
     pub path: String,
     /// Whether it is a program.
@@ -21,7 +21,7 @@ pub struct Packaged {
     pub text: String,
 }
 
-/// A program that applies files of [`Packaged`].
+/// A program that applies files of [`ConfigurationFile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Package {
     /// A profile of tuned.
@@ -33,19 +33,19 @@ pub enum Package {
 }
 
 impl Package {
-    /// The files for the queues of `nics`. `spread` names the same NICs in the same order.
-    pub fn files(self, nics: &[&Nic], spread: &Spread) -> Vec<Packaged> {
+    /// The files for the queues of `nics`. `placement` names the same NICs in the same order.
+    pub fn files(self, nics: &[&Nic], placement: &QueuePlacement) -> Vec<ConfigurationFile> {
         let label = label(nics);
-        let script = script(&label, &nics.iter().copied().zip(&spread.nics).collect::<Vec<_>>());
-        let program = |path: String| Packaged { path, is_program: true, text: script.clone() };
-        let plain = |path: String, text: String| Packaged { path, is_program: false, text };
+        let script = script(&label, &nics.iter().copied().zip(&placement.nics).collect::<Vec<_>>());
+        let program = |path: String| ConfigurationFile { path, is_program: true, text: script.clone() };
+        let plain = |path: String, text: String| ConfigurationFile { path, is_program: false, text };
         let script_path = format!("/usr/local/sbin/longma-affinity-{label}-service");
         let unit_name = format!("longma-affinity-{label}.service");
-        let unit = unit(nics, &label, &script_path, &spread.applications.to_string());
+        let unit = unit(nics, &label, &script_path, &placement.applications.to_string());
         match self {
             Self::Tuned => {
                 let folder = format!("/etc/tuned/longma-affinity-{label}");
-                let profile = profile(&label, &spread.applications.to_string());
+                let profile = profile(&label, &placement.applications.to_string());
                 vec![plain(format!("{folder}/tuned.conf"), profile), program(format!("{folder}/script.sh"))]
             }
             Self::Systemd => {

@@ -10,12 +10,12 @@ use crate::pairs::Pair;
 use std::collections::BTreeSet;
 
 /// Pairs of each kind in the first round. Two, so that a kind is not judged by a single busy CPU.
-const OF_EACH_KIND: usize = 2;
+const FIRST_ROUND_PAIRS: usize = 2;
 /// A kind is leading if its best pair reaches this fraction of the overall best. It is low because a single run is
 /// unreliable.
 const LEADS: f64 = 0.8;
 /// Number of runs per pair after the second round.
-const SPREAD_REPEATS: u32 = 2;
+const SECOND_ROUND_RUNS: u32 = 2;
 /// Number of pairs in the last round.
 const FINALISTS: usize = 4;
 
@@ -47,9 +47,9 @@ impl<'a> Race<'a> {
     /// Upper bound of the total number of runs.
     pub fn most_runs(&self) -> usize {
         let kinds: Vec<_> = self.kinds();
-        let (repeats, spread) = (self.repeats as usize, SPREAD_REPEATS.min(self.repeats) as usize);
-        let last = FINALISTS.min(self.candidates) * repeats.saturating_sub(spread);
-        kinds.len() * OF_EACH_KIND + self.candidates * spread + last
+        let (repeats, second) = (self.repeats as usize, SECOND_ROUND_RUNS.min(self.repeats) as usize);
+        let last = FINALISTS.min(self.candidates) * repeats.saturating_sub(second);
+        kinds.len() * FIRST_ROUND_PAIRS + self.candidates * second + last
     }
 
     /// Returns the next round, given the analysis of the previous ones; `None` after the last.
@@ -57,7 +57,10 @@ impl<'a> Race<'a> {
         self.done += 1;
         match self.done {
             1 => Some(Round { pairs: self.heats(), repeats: 1 }),
-            2 => Some(Round { pairs: self.spread(analysis), repeats: SPREAD_REPEATS.min(self.repeats) }),
+            2 => Some(Round {
+                pairs: self.second_round(analysis),
+                repeats: SECOND_ROUND_RUNS.min(self.repeats),
+            }),
             3 => Some(Round {
                 pairs: finalists(analysis, FINALISTS.min(self.candidates)),
                 repeats: self.repeats,
@@ -78,11 +81,11 @@ impl<'a> Race<'a> {
     }
 
     fn heats(&self) -> Vec<Pair> {
-        self.kinds().into_iter().flat_map(|kind| self.apart(&[kind], &[], OF_EACH_KIND)).collect()
+        self.kinds().into_iter().flat_map(|kind| self.apart(&[kind], &[], FIRST_ROUND_PAIRS)).collect()
     }
 
     /// The best pairs of the first round, and more pairs of the leading kinds.
-    fn spread(&self, analysis: &Analysis) -> Vec<Pair> {
+    fn second_round(&self, analysis: &Analysis) -> Vec<Pair> {
         let best = analysis.best().map_or(0.0, PairResult::median_weighed_gbps);
         let leads = |of: &Kind| {
             let pairs = self.ranking.iter().filter(|candidate| kind(candidate) == *of).map(|of| of.pair);

@@ -19,9 +19,9 @@ pub(super) struct Zone {
 
 /// A node.
 pub(super) struct Node {
-    /// Its CPUs by cache. Without a reported cache, all CPUs count as sharing one.
+    /// Its CPUs, grouped by cache. If the system reports no cache, all CPUs form one group.
     pub zones: Vec<Zone>,
-    /// Number of cores for queues, so that applications have as many.
+    /// Number of cores for queues: half of the cores, if applications use the other half.
     pub room: usize,
     /// CPUs for queues in order, repeated without end.
     pub slots: Cycle<IntoIter<u32>>,
@@ -33,8 +33,8 @@ impl Zone {
         self.cores.iter().chain(&self.siblings).copied()
     }
 
-    /// Number of cores for queues. With `shares`, applications use the same ones. A zone in which no application may run
-    /// has none.
+    /// Number of cores for queues; 0 in a zone in which no application may run. With `shares`, applications use the same
+    /// cores.
     fn room(&self, allowed: Option<&CpuSet>, shares: bool) -> usize {
         let is_allowed = |cpu: u32| allowed.is_none_or(|set| set.contains(cpu));
         match (self.cpus().any(is_allowed), shares) {
@@ -55,7 +55,7 @@ impl Node {
         }
         let with_rooms = || zones.iter().zip(&rooms);
         let first = with_rooms().flat_map(|(zone, room)| zone.cores.iter().take(*room));
-        // More queues than that share the caches evenly.
+        // Further queues are distributed evenly over the caches.
         let rest: Vec<&[u32]> = with_rooms().map(|(zone, room)| &zone.cores[*room..]).collect();
         let siblings: Vec<&[u32]> = zones.iter().map(|zone| &zone.siblings[..]).collect();
         let slots: Vec<u32> = first.copied().chain(in_turn(&rest)).chain(in_turn(&siblings)).collect();
@@ -82,7 +82,7 @@ fn zones(places: &[CpuLocation], node: u32, pair: Pair) -> Vec<Zone> {
             (.., true) => 2,
             _ => 1,
         };
-        // Of the flow's core, its own CPU first.
+        // Within the flow's core, the flow's CPU comes first.
         (rank, place.cpu != pair.flow, place.cpu)
     });
     let mut found: Vec<(Option<&Vec<u32>>, Zone)> = Vec::new();
@@ -99,7 +99,8 @@ fn zones(places: &[CpuLocation], node: u32, pair: Pair) -> Vec<Zone> {
     joined(found.into_iter().map(|(_, zone)| zone).collect())
 }
 
-/// Joins the zones of one core, as hypervisors report them: a queue and its application would not fit.
+/// Joins zones of a single core, as some hypervisors report them, because they have no space for a queue and its
+/// application.
 fn joined(zones: Vec<Zone>) -> Vec<Zone> {
     let (single, mut whole): (Vec<Zone>, Vec<Zone>) =
         zones.into_iter().partition(|zone| zone.cores.len() < 2);

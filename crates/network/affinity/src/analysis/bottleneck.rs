@@ -4,7 +4,7 @@
 use crate::counters::CpuShares;
 use crate::pairs::Pair;
 use crate::sweep::{Header, Sample};
-use crate::vary::Knob;
+use crate::vary::SweepParameter;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -112,7 +112,7 @@ fn limit(sample: &Sample, header: &Header) -> Limit {
     if on_flow.steal.max(on_application.steal) > STOLEN {
         return Limit::Hypervisor;
     }
-    // A CPU that polls while it waits is busy at any rate.
+    // A CPU that polls while it waits is always busy.
     let polls = is_busy_polling(sample);
     let of_application = if polls { 0.0 } else { on_application.busy() };
     let of_flow = if polls && flow == application { 0.0 } else { on_flow.busy() };
@@ -160,7 +160,7 @@ fn hardly_uses_the_network(shares: &CpuShares, sample: &Sample, header: &Header)
     shares.busy() * sample.kernel.seconds > MAX_PACKET_TIME * packets
 }
 
-/// Packets of the interval: as counted on the CPUs of the pair, or from the rate, whichever is more.
+/// Packets of the interval: the count of the pair's CPUs, or the number computed from the rate if that is larger.
 fn packets(sample: &Sample, header: &Header) -> f64 {
     let kernel = &sample.kernel;
     let pair = BTreeSet::from([sample.pair.flow, sample.pair.application]);
@@ -170,7 +170,8 @@ fn packets(sample: &Sample, header: &Header) -> f64 {
 }
 
 fn is_busy_polling(sample: &Sample) -> bool {
-    sample.kernel.is_busy_polling || sample.variant.get(&Knob::BusyPoll).is_some_and(|value| *value > 0)
+    sample.kernel.is_busy_polling
+        || sample.variant.get(&SweepParameter::BusyPoll).is_some_and(|value| *value > 0)
 }
 
 /// The figures that show a limit of these runs, as means.

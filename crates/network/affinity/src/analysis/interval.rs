@@ -50,8 +50,8 @@ pub fn differ(one: &[f64], other: &[f64]) -> Option<bool> {
     if first + second == 0.0 {
         return Some(gap > 0.0);
     }
-    let spread = first.powi(2) / (one.len() as f64 - 1.0) + second.powi(2) / (other.len() as f64 - 1.0);
-    let freedom = (first + second).powi(2) / spread;
+    let variance = first.powi(2) / (one.len() as f64 - 1.0) + second.powi(2) / (other.len() as f64 - 1.0);
+    let freedom = (first + second).powi(2) / variance;
     Some(gap > quantile(freedom) * (first + second).sqrt())
 }
 

@@ -14,15 +14,15 @@ pub fn retransmits(sample: &Sample, header: &Header) -> Option<f64> {
     Some(rate.retransmits? as f64 / gbit).filter(|rate| rate.is_finite())
 }
 
-/// Full packets of a Gbit of data.
+/// Number of full-size packets in one Gbit of data.
 pub(super) fn packets_per_gbit(header: &Header) -> f64 {
     let bytes = header.nic.mtu.unwrap_or(ETHERNET_BYTES).saturating_sub(HEADER_BYTES).max(1);
     1e9 / 8.0 / bytes as f64
 }
 
-/// The lost fraction of the data, from 0 to 1. Without a count of lost datagrams, which includes every loss, it is that
-/// of retransmitted segments or of dropped packets, whichever is most: what is dropped is sent again, so they are not
-/// added up.
+/// The lost fraction of the data, from 0 to 1. If the load counts lost datagrams, that count includes every loss.
+/// Otherwise, this is the fraction of retransmitted segments or of dropped packets, whichever is larger. They are not
+/// added, because dropped segments are also retransmitted.
 pub fn fraction(sample: &Sample, header: &Header) -> f64 {
     let Some(rate) = sample.rate else { return 0.0 };
     if let Some(lost) = rate.lost {

@@ -46,7 +46,7 @@ pub struct Costs {
     pub retransmits: Option<f64>,
     /// Received packets per Gbit that the interfaces, their drivers, or a full backlog behind them dropped.
     pub nic_drops: Option<f64>,
-    /// Packets per Gbit dropped at the full backlog of a CPU, any of the host.
+    /// Packets per Gbit dropped at full backlogs of the host's CPUs.
     pub backlog_drops: Option<f64>,
     /// How often per Gbit a CPU of the host ended a softirq with packets left.
     pub squeezes: Option<f64>,
@@ -86,11 +86,11 @@ pub struct PairResult {
     pub gbps: Vec<f64>,
     /// Median of the throughput.
     pub median_gbps: f64,
-    /// Median of the lost fraction of the data: datagrams, retransmitted segments, or dropped packets, whichever is
-    /// most.
+    /// Median of the lost fraction of the data: lost datagrams, retransmitted segments or dropped packets, whichever is
+    /// the largest.
     pub loss: f64,
-    /// `gbps` of each run times the fraction that was not lost. Advice compares these, so that of two pairs that receive
-    /// alike, the one that loses less is better.
+    /// `gbps` of each run times the fraction that was not lost. Advice compares these values, so between two pairs with
+    /// equal throughput, it prefers the one with the smaller losses.
     pub weighed_gbps: Vec<f64>,
     /// Costs, as medians over the runs.
     pub costs: Costs,
@@ -99,7 +99,7 @@ pub struct PairResult {
 }
 
 impl PairResult {
-    /// Median of the throughput, weighed by losses.
+    /// The loss-weighted median of the throughput.
     pub fn median_weighed_gbps(&self) -> f64 {
         median(&self.weighed_gbps).unwrap_or(0.0)
     }
@@ -147,9 +147,9 @@ impl Analysis {
     pub fn of(results: &Results) -> Self {
         let is_software = results.header.steering.is_software();
         let rated = results.samples.iter().filter(|sample| sample.rate.is_some());
-        // A flow that ran elsewhere says nothing about its pair.
-        let (astray, good): (Vec<&Sample>, Vec<&Sample>) =
-            rated.partition(|sample| sample.astray(is_software).is_some());
+        // A flow that was processed on another CPU says nothing about its pair.
+        let (misrouted, good): (Vec<&Sample>, Vec<&Sample>) =
+            rated.partition(|sample| sample.misrouted(is_software).is_some());
         let mut by_pair: BTreeMap<Pair, Vec<&Sample>> = BTreeMap::new();
         good.iter().for_each(|sample| by_pair.entry(sample.pair).or_default().push(sample));
         let pairs: Vec<PairResult> =
@@ -174,13 +174,13 @@ impl Analysis {
             })
         };
         let classes = Class::ALL.into_iter().filter_map(class_result).collect();
-        let failed = results.samples.len() - good.len() - astray.len();
+        let failed = results.samples.len() - good.len() - misrouted.len();
         let mut remarks = remarks(&good, failed);
-        remarks.extend(strays(&astray, is_software));
+        remarks.extend(misrouted_remark(&misrouted, is_software));
         Self { remarks, pairs, classes, failed }
     }
 
-    /// The pair with the highest median, weighed by losses.
+    /// The pair with the highest loss-weighted median.
     pub fn best(&self) -> Option<&PairResult> {
         self.pairs
             .iter()
@@ -281,11 +281,11 @@ fn medians(all: &[Costs]) -> Costs {
 }
 
 /// Names the runs whose flows were processed elsewhere, and where.
-fn strays(astray: &[&Sample], is_software: bool) -> Option<String> {
-    let first = astray.first()?;
-    let words = first.astray(is_software)?;
-    let pairs: BTreeSet<String> = astray.iter().map(|sample| format!("({})", sample.pair)).collect();
-    let (count, plural) = (astray.len(), if astray.len() == 1 { "" } else { "s" });
+fn misrouted_remark(misrouted: &[&Sample], is_software: bool) -> Option<String> {
+    let first = misrouted.first()?;
+    let words = first.misrouted(is_software)?;
+    let pairs: BTreeSet<String> = misrouted.iter().map(|sample| format!("({})", sample.pair)).collect();
+    let (count, plural) = (misrouted.len(), if misrouted.len() == 1 { "" } else { "s" });
     Some(format!(
         "the flow{plural} of {count} run{plural} did not run where sent, so they are excluded: {}; of ({}): {words}",
         pairs.into_iter().collect::<Vec<_>>().join(" "),

@@ -205,7 +205,7 @@ fn a_polling_application_is_not_the_limit_because_its_cpu_is_busy() {
     let mut results = results(|_| 5.0, |_| (0.3, 0.69));
     results.samples.iter_mut().for_each(|sample| {
         sample.kernel.cpus.get_mut(&sample.pair.application).unwrap().user = 0.3;
-        sample.variant = [(crate::vary::Knob::BusyPoll, 50)].into();
+        sample.variant = [(crate::vary::SweepParameter::BusyPoll, 50)].into();
     });
     let limits = |results: &Results| {
         let analysis = Analysis::of(results);

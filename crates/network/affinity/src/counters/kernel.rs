@@ -32,7 +32,7 @@ pub struct Reading {
     running: u64,
 }
 
-/// What passed the link of an interface.
+/// Traffic on the link of an interface.
 #[derive(Clone, Copy, Debug)]
 struct Wire {
     /// Nominal rate of the link in bytes per second.

@@ -12,19 +12,22 @@ use std::path::Path;
 /// Conditions on /proc/cpuinfo, and the event of matching processors: event number in bits 7:0, unit mask in bits 15:8.
 const EVENTS: [(&[CpuTest], u64); 3] = [
     // Haswell and later, which are recognized by AVX2. Earlier processors have a different unit mask.
-    (&[("vendor_id", |it| it == "GenuineIntel"), ("flags", |it| has(it, "avx2"))], 0x2124),
+    (&[("vendor_id", |value| value == "GenuineIntel"), ("flags", |value| has(value, "avx2"))], 0x2124),
     (
-        &[("vendor_id", |it| it == "AuthenticAMD"), ("cpu family", |it| ["23", "25", "26"].contains(&it))],
+        &[
+            ("vendor_id", |value| value == "AuthenticAMD"),
+            ("cpu family", |value| ["23", "25", "26"].contains(&value)),
+        ],
         0x0864,
     ),
-    (&[("CPU implementer", |it| it == "0x41")], 0x17),
+    (&[("CPU implementer", |value| value == "0x41")], 0x17),
 ];
 
 /// A field of /proc/cpuinfo and a predicate on its value.
 type CpuTest = (&'static str, fn(&str) -> bool);
 
 fn has(words: &str, word: &str) -> bool {
-    words.split_whitespace().any(|it| it == word)
+    words.split_whitespace().any(|candidate| candidate == word)
 }
 
 /// The raw event of this host's CPUs; `None` if unknown or if the CPUs are of different kinds.

@@ -1,6 +1,6 @@
-//! Interfaces on top of others: bonds, teams, VLANs, bridges, macvlans. Packets are directed to CPUs where they enter the
-//! host, at the queues of the physical interfaces below. Of the interfaces above them, only a bridge's RPS moves packets,
-//! those that the bridge delivers to the host.
+//! Interfaces on top of others: bonds, teams, VLANs, bridges, macvlans. Packets are assigned to CPUs where they enter the
+//! host: at the queues of the physical interfaces. Among the upper interfaces, only a bridge can move packets to another
+//! CPU, by RPS, if it delivers them to the host.
 //!
 //! Source: Linux Documentation/ABI/testing/sysfs-class-net (lower_*, bonding, brif), proc(5)
 //! (/proc/net/vlan), Documentation/networking/{bonding,bridge,team}.rst, net_failover.rst; net/core/dev.c
@@ -72,7 +72,7 @@ pub(super) fn kind(host: &dyn Host, name: &Interface) -> Kind {
         Some("ipvlan" | "ipvtap") => return Kind::Ipvlan,
         _ => {}
     }
-    // An interface with a device receives packets itself, unless it hands this to one that is visible here.
+    // An interface with a device receives packets itself, unless a visible lower interface does so for it.
     let is_stacked = || {
         let lower = lower_links(&files);
         !lower.is_empty() && (!has("device") || lower.iter().any(|name| exists(host, name)))

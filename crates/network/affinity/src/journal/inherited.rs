@@ -1,11 +1,11 @@
 //! Handles threads that inherited the affinity of a thread bound by the journal: adds them to the journal, so that they
-//! are restored too, and drops them when they end. A server that ends leaves processes behind, which have no parent any
-//! more: those of the group or session that it led are its own; others with its CPUs may be, and are only named.
+//! are restored too, and drops them when they end. The children of a process that has ended are no longer linked to it.
+//! Those in the process group or session that it led are treated as its children. Others with its CPUs are only reported.
 //!
 //! Source: sched_setaffinity(2): a child of fork or clone inherits its parent's affinity; credentials(7): the number of
 //! a process is not reused while its group or session has members.
 
-use super::{Change, Journal, JournalError, LeftBehind, Line};
+use super::{Change, InheritedFrom, Journal, JournalError, Line};
 use crate::setting::Setting;
 use crate::threads;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -104,7 +104,7 @@ impl Journal<'_> {
                 let is_later = self.started(*of).is_some_and(|first| first <= stat.started);
                 let line = self.line_for(setting.clone(), process, heritage).filter(|_| is_later);
                 if let Some(Line { before: was, becomes: found, .. }) = line {
-                    self.left_behind.insert(setting.clone(), LeftBehind { of: *of, found, was });
+                    self.left_behind.insert(setting.clone(), InheritedFrom { of: *of, found, was });
                 }
             }
         }

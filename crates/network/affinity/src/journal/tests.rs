@@ -602,7 +602,7 @@ fn a_journal_of_another_boot_or_namespace_is_not_applied() {
 #[test]
 fn a_namespace_with_a_reused_inode_number_is_detected() {
     let mut host = host();
-    for (was, here, is_other) in [
+    for (was, current, is_other) in [
         ("boot1 net:1 cookie:5", "boot1 net:1 cookie:6", true),
         ("boot1 net:1 cookie:5", "boot1 net:1 cookie:5", false),
         ("boot1 net:1", "boot1 net:1", false),
@@ -616,16 +616,16 @@ fn a_namespace_with_a_reused_inode_number_is_detected() {
         let copy = path.with_extension("copy");
         std::fs::copy(&path, &copy).unwrap();
         let mut other = FakeHost::with(&[(RPS, "1")]);
-        other.identity = here.parse().unwrap();
+        other.identity = current.parse().unwrap();
         let recovered = Journal::recover(&copy, &other, false);
         if is_other {
-            assert!(matches!(recovered, Err(JournalError::OtherNamespace { .. })), "{was}, {here}");
+            assert!(matches!(recovered, Err(JournalError::OtherNamespace { .. })), "{was}, {current}");
         } else {
             let restored = recovered.unwrap().unwrap();
-            assert!(restored.is_whole(), "{was}, {here}");
-            assert_eq!(restored.may_be_another, !was.contains("cookie"), "{was}, {here}");
+            assert!(restored.is_whole(), "{was}, {current}");
+            assert_eq!(restored.may_be_another, !was.contains("cookie"), "{was}, {current}");
         }
-        assert_eq!(other.read(RPS).unwrap(), if is_other { "1" } else { "00" }, "{was}, {here}");
+        assert_eq!(other.read(RPS).unwrap(), if is_other { "1" } else { "00" }, "{was}, {current}");
         host.put(RPS, "00");
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Source: capabilities(7), unshare(2), sched_setaffinity(2), seccomp(2).
 
-use super::{Findings, Weight};
+use super::{Findings, Severity};
 use crate::host::Host;
 use crate::interface::Nic;
 use crate::setting::Setting;
@@ -36,7 +36,7 @@ pub fn look(host: &dyn Host, findings: &mut Findings) {
     if let Err(error) = host.read("proc/self/status") {
         findings.bad(
             "proc",
-            Weight::Prevents,
+            Severity::Prevents,
             format!("/proc does not show this process ({error})"),
             "mount -t proc proc /proc; `report`, and `advise` from topology or a file, work without it",
         );
@@ -47,7 +47,7 @@ pub fn look(host: &dyn Host, findings: &mut Findings) {
         Ok(()) => findings.good("namespaces", "network namespaces can be created"),
         Err(error) => findings.bad(
             "namespaces",
-            Weight::Note,
+            Severity::Note,
             format!("none can be created ({error})"),
             "--lab needs root, or CAP_SYS_ADMIN and CAP_NET_ADMIN, and a seccomp filter that allows \
                 unshare; sweeps with --interface work without them",
@@ -57,7 +57,7 @@ pub fn look(host: &dyn Host, findings: &mut Findings) {
         Ok(()) => findings.good("binding", "programs can be bound to CPUs"),
         Err(error) => findings.bad(
             "binding",
-            Weight::Prevents,
+            Severity::Prevents,
             format!("no program can be bound to CPUs ({error})"),
             "let the container's seccomp filter allow sched_setaffinity; `report`, `advise` from topology \
                 or a file, and `show` work without it",
@@ -66,7 +66,7 @@ pub fn look(host: &dyn Host, findings: &mut Findings) {
     if let Err(error) = host.sockets() {
         let advice =
             "`tune` reads flows from /proc/net/tcp and gives all the same weight; nothing else needs it";
-        findings.bad("connections", Weight::Note, format!("sock_diag failed ({error})"), advice);
+        findings.bad("connections", Severity::Note, format!("sock_diag failed ({error})"), advice);
     }
 }
 
@@ -84,14 +84,14 @@ pub fn steering(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     match (irqs, queues) {
         (Some(why), None) if has_queues => findings.bad(
             "writing",
-            Weight::Note,
+            Severity::Note,
             format!("no interrupt can be moved ({why})"),
             "sweep with --software; `tune` can still move applications to the interrupts' CPUs; to move \
                 interrupts, run as root with a writable /proc",
         ),
         (irqs, Some(why)) if irqs.is_some() || nic.irqs.is_empty() => findings.bad(
             "writing",
-            Weight::Prevents,
+            Severity::Prevents,
             format!("no setting that steers flows is writable ({})", irqs.unwrap_or(why)),
             "run it as root outside the container, where /proc and /sys are writable; --lab, `report`, \
                 `advise` from topology or a file, and `show` work without this",
@@ -104,7 +104,7 @@ fn programs(findings: &mut Findings) {
     if !has_program("sh") {
         let advice = "add it to PATH: it starts and stops every load; `report`, `advise` from topology or \
             a file, `tune` and `show` work without it";
-        findings.bad("sh", Weight::Prevents, "not found in PATH", advice);
+        findings.bad("sh", Severity::Prevents, "not found in PATH", advice);
     }
     let mut found = Vec::new();
     for (name, package, needs, rest) in PROGRAMS {
@@ -113,7 +113,7 @@ fn programs(findings: &mut Findings) {
             continue;
         }
         let advice = format!("install the package {package} for {needs}; {rest} work without it");
-        findings.bad(name, Weight::Note, "not found in PATH", advice);
+        findings.bad(name, Severity::Note, "not found in PATH", advice);
     }
     if !found.is_empty() {
         findings.good("programs", found.join(", "));
@@ -137,7 +137,7 @@ fn capabilities(host: &dyn Host, findings: &mut Findings) {
     }
     for (_, name, what) in CAPABILITIES.into_iter().filter(|(number, ..)| mask >> number & 1 == 0) {
         let advice = format!("{what}: grant the container the capability, or run outside it");
-        findings.bad("capabilities", Weight::Note, format!("root without {name}"), advice);
+        findings.bad("capabilities", Severity::Note, format!("root without {name}"), advice);
     }
 }
 
@@ -191,14 +191,14 @@ mod tests {
         assert_eq!(found(&[]), []);
         assert_eq!(found(&["sys/class/net/eth0/queues/rx-0/rps_cpus"]), []);
         let [note] = &found(&["proc/irq/38/smp_affinity_list"])[..] else { panic!() };
-        assert_eq!(note.weight, Weight::Note);
+        assert_eq!(note.weight, Severity::Note);
         assert!(
             note.found.contains("/proc/irq/38/") && note.advice.as_ref().unwrap().contains("--software"),
             "{note:?}"
         );
         let both = found(&["proc/irq/38/smp_affinity_list", "sys/class/net/eth0/queues/rx-0/rps_cpus"]);
         let [prevents] = &both[..] else { panic!("{both:?}") };
-        assert_eq!(prevents.weight, Weight::Prevents);
+        assert_eq!(prevents.weight, Severity::Prevents);
         assert!(prevents.advice.as_ref().unwrap().contains("--lab"), "{prevents:?}");
     }
 

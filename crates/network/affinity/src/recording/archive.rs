@@ -9,7 +9,7 @@ use longma_text::{display_path, sanitize};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// Name of the file with everything that is no text of a file.
+/// Name of the member with everything except the texts of files.
 const FACTS: &str = "recording.json";
 /// Name of the last file, which holds the number of files before it. Without it, the recording is incomplete.
 const END: &str = "recording.end";
@@ -84,7 +84,7 @@ fn read(file: impl Read) -> Result<Recording, String> {
         let name = name(&entry.path_bytes())?;
         match entry.header().entry_type() {
             tar::EntryType::Regular => {}
-            // A folder packed again by hand.
+            // A folder that was unpacked and packed again.
             tar::EntryType::Directory => continue,
             _ => return Err(format!("`{}` is not a regular file", sanitize(&name))),
         }
@@ -128,7 +128,7 @@ fn name(bytes: &[u8]) -> Result<String, String> {
     let text = String::from_utf8_lossy(bytes);
     let name = text.strip_prefix("./").unwrap_or(&text).trim_end_matches('/');
     let is_bad = |part: &str| matches!(part, ".." | "." | "") || part.contains('\0');
-    // The folder that everything is in, as `tar c .` adds it.
+    // The root folder, which `tar c .` adds.
     let is_root = matches!(&*text, "." | "./");
     match !is_root && (name.len() > MAX_PATH || name.split('/').any(is_bad)) {
         true => {

@@ -1,7 +1,7 @@
-//! Records a host: runs everything that reads one over a host that notes what is read.
+//! Records a host: runs all its readers on a wrapper that records each query and its result.
 
 use super::{FORMAT, Facts, Recording, archived, redaction};
-use crate::advice::Abilities;
+use crate::advice::DriverCapabilities;
 use crate::counters::Reading;
 use crate::ethtool::DriverFact;
 use crate::host::Host;
@@ -26,7 +26,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Texts that only people need.
+/// Files that no code reads, for people who study the recording.
 const FOR_PEOPLE: [&str; 2] = ["proc/sys/kernel/osrelease", "proc/cpuinfo"];
 
 /// Permissions of the file, before the umask.
@@ -43,23 +43,23 @@ pub fn record(host: &dyn Host, pause: &mut dyn FnMut(), path: &Path) -> io::Resu
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // A folder that cannot be written is reported before the wait.
-    drop(Nameless::create(folder)?);
+    drop(UnnamedFile::create(folder)?);
     let recording = of(host, pause);
-    let file = Nameless::create(folder)?;
+    let file = UnnamedFile::create(folder)?;
     recording.pack(file.file())?;
     file.file().sync_all()?;
     file.name(path)
 }
 
 /// A file that has no name until it is complete, so that a killed process leaves nothing behind.
-enum Nameless {
+enum UnnamedFile {
     /// Without any name (open(2), `O_TMPFILE`).
     Unnamed(File),
     /// With a temporary name, on file systems without such files. It stays if the process is killed.
     Temporary(tempfile::NamedTempFile),
 }
 
-impl Nameless {
+impl UnnamedFile {
     fn create(folder: &Path) -> io::Result<Self> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match rustix::fs::open(folder, flags, Mode::from_raw_mode(FILE_MODE)) {
@@ -81,7 +81,7 @@ impl Nameless {
         }
     }
 
-    /// Gives it a name that must not exist.
+    /// Gives the file its name, which must not exist yet.
     fn name(self, path: &Path) -> io::Result<()> {
         match self {
             Self::Unnamed(file) => {
@@ -103,7 +103,7 @@ pub(super) fn of(host: &dyn Host, pause: &mut dyn FnMut()) -> Recording {
             preflight::visit(&recorder, &nic);
             Reading::of(&recorder, &nic);
             for nic in nic.physical() {
-                Abilities::of(&recorder, nic);
+                DriverCapabilities::of(&recorder, nic);
                 // A failed query is recorded by leaving it out.
                 let _ = recorder.packet_sizes(nic.name.name());
             }
@@ -121,7 +121,7 @@ pub(super) fn of(host: &dyn Host, pause: &mut dyn FnMut()) -> Recording {
     recording
 }
 
-/// Passes all queries on and notes the answers.
+/// Forwards all queries and records the results.
 struct Recorder<'a> {
     host: &'a dyn Host,
     seen: Mutex<Recording>,

@@ -1,4 +1,4 @@
-//! Decides what of a host goes into a recording, and replaces what identifies machines and programs.
+//! Selects the parts of a host that a recording contains, and replaces data that identifies machines and programs.
 
 use crate::preflight::MOVERS;
 use crate::watch::Observation;
@@ -33,7 +33,7 @@ const LINES: [(&str, &str); 2] = [("proc/self/status", "Cpus_allowed_list:"), ("
 /// The file whose line `btime` is the time of the boot, which identifies the machine.
 const STATISTICS: &str = "proc/stat";
 
-/// The text to record of a file; `None` for nothing.
+/// The part of a file's text to record; `None` if the file is left out.
 pub fn text(path: &str, text: &str) -> Option<String> {
     if let Some((_, start)) = LINES.iter().find(|(file, _)| *file == path) {
         let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(start)).collect();

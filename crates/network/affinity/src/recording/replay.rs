@@ -4,7 +4,7 @@ use super::Recording;
 use crate::interface;
 use crate::journal::JournalError;
 use crate::setting::Interface;
-use crate::tune::log::{Act, Decision};
+use crate::tune::log::{Decision, DecisionKind};
 use crate::tune::{CONFIRM_INTERVAL, Exclusions, Tuner};
 use std::collections::BTreeSet;
 
@@ -37,6 +37,6 @@ pub fn dry_run(
             break;
         }
     }
-    decisions.sort_by_key(|decision: &Decision| decision.act == Act::WouldMove);
+    decisions.sort_by_key(|decision: &Decision| decision.act == DecisionKind::WouldMove);
     Ok(decisions)
 }

@@ -5,7 +5,7 @@ use crate::counters::CpuShares;
 use crate::fake::{FakeHost, topology};
 use crate::preflight;
 use crate::tune::Exclusions;
-use crate::tune::log::Act;
+use crate::tune::log::DecisionKind;
 use crate::watch::{Flow, Queue, Thread};
 use crate::{advice, interface, setting::Setting};
 use std::path::{Path, PathBuf};
@@ -69,7 +69,10 @@ fn a_recording_answers_like_its_host() {
     assert_eq!(preflight::check(&recording, Some(&name), None), preflight::check(&host, Some(&name), None));
     assert_eq!(recording.places(), host.places());
     for nic in nic.physical() {
-        assert_eq!(advice::Abilities::of(&recording, nic), advice::Abilities::of(&host, nic));
+        assert_eq!(
+            advice::DriverCapabilities::of(&recording, nic),
+            advice::DriverCapabilities::of(&host, nic)
+        );
     }
     assert!(recording.write("proc/irq/40/smp_affinity_list", "1").is_err());
     assert_eq!(recording.read("proc/sys/kernel/random/boot_id").unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -141,9 +144,9 @@ fn the_load_of_a_recorded_host_disturbs_a_sweep_there() {
         let findings = recording.check(None);
         findings.into_iter().find(|finding| finding.subject == "other load").unwrap()
     };
-    assert_eq!(of(0.0).weight, preflight::Weight::Good);
+    assert_eq!(of(0.0).weight, preflight::Severity::Good);
     let busy = of(0.75);
-    assert!(busy.weight == preflight::Weight::Disturbs && busy.found.starts_with("75 %"), "{busy:?}");
+    assert!(busy.weight == preflight::Severity::Disturbs && busy.found.starts_with("75 %"), "{busy:?}");
 }
 
 #[test]
@@ -224,12 +227,12 @@ fn a_dry_run_of_tune_decides_on_the_recorded_flows() {
         dry_run(&recording, &names, exclusions).unwrap()
     };
     let all = decisions(&[], Exclusions::default());
-    let moves: Vec<_> = all.iter().filter(|decision| decision.act == Act::WouldMove).collect();
+    let moves: Vec<_> = all.iter().filter(|decision| decision.act == DecisionKind::WouldMove).collect();
     let near =
         |to: &Option<String>| to.as_ref().is_some_and(|cpu| ["4", "5", "6", "7"].contains(&cpu.as_str()));
     assert!(moves.iter().any(|decision| decision.subject.contains("eth0") && near(&decision.to)), "{all:?}");
     let of_eth1 = decisions(&["eth1"], Exclusions::default());
-    assert!(of_eth1.iter().all(|decision| decision.act != Act::WouldMove), "{of_eth1:?}");
+    assert!(of_eth1.iter().all(|decision| decision.act != DecisionKind::WouldMove), "{of_eth1:?}");
     let no_irq = Exclusions { irqs: [40].into(), ..Exclusions::default() };
     assert!(decisions(&[], no_irq).iter().all(|decision| !decision.subject.contains("irq/40")));
 }

@@ -117,9 +117,9 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
         count("kernel.context_switches", kernel.context_switches),
         ("kernel.running_before".into(), kernel.running_before as f64, 0.0, MAX_PROGRAMS),
     ];
-    all.extend(sample.variant.iter().map(|(knob, value)| {
-        let range = knob.range();
-        (format!("variant.{knob}"), *value as f64, *range.start() as f64, *range.end() as f64)
+    all.extend(sample.variant.iter().map(|(parameter, value)| {
+        let range = parameter.range();
+        (format!("variant.{parameter}"), *value as f64, *range.start() as f64, *range.end() as f64)
     }));
     if let Some(rate) = &sample.rate {
         let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MAX_CPUS)];

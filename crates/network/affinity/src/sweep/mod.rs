@@ -3,12 +3,12 @@
 //!
 //! Source: Hanford et al. 2014: interrupts to core f, iperf3 on core a, run under a counter tool, repeat.
 
-mod astray;
 mod bounds;
+mod misrouted;
 mod record;
 
-pub use astray::{Astray, Evidence};
 use longma_random::SplitMix64;
+pub use misrouted::{Evidence, MisroutedFlow};
 pub use record::{Header, ResultError, ResultFile, Results, Sample};
 
 use crate::child::{ChildError, Start, how_it_ended};
@@ -18,7 +18,7 @@ use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
 use crate::pairs::{Pair, classify};
 use crate::setting::Setting;
-use crate::vary::{Knob, Variant, words};
+use crate::vary::{SweepParameter, Variant, words};
 use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,7 +50,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-/// What a run needs in addition to its pair.
+/// The environment of all runs.
 pub struct Setup<'a> {
     /// The host as the receiver sees it.
     pub host: &'a dyn Host,
@@ -58,7 +58,7 @@ pub struct Setup<'a> {
     pub header: &'a Header,
     /// A process whose network namespace the load runs in; `None` for this process's namespace.
     pub namespace: Option<u32>,
-    /// Called after a failed run to recover the remote end. Returns what had happened to it, if known.
+    /// Called after a failed run to recover the remote end. Returns a description of the remote failure, if known.
     pub after_failure: &'a mut dyn FnMut() -> Option<String>,
     /// Ends the sweep after the current run.
     pub stop: &'a AtomicBool,
@@ -67,11 +67,11 @@ pub struct Setup<'a> {
 /// Statistics of a sweep.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Runs made.
+    /// Runs performed.
     pub ran: usize,
-    /// Runs that the file already held.
+    /// Runs that the file already contained.
     pub known: usize,
-    /// Runs that failed, of those made.
+    /// Performed runs that failed.
     pub failed: usize,
     /// Runs skipped because the interface rejected their combination of settings.
     pub refused: usize,
@@ -230,8 +230,8 @@ type Base = Vec<(Setting, String)>;
 
 fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     let mut found = Base::new();
-    for (knob, value) in plan.variants.iter().flatten() {
-        for (setting, _) in knob.settings(&setup.header.nic, *value) {
+    for (parameter, value) in plan.variants.iter().flatten() {
+        for (setting, _) in parameter.settings(&setup.header.nic, *value) {
             if !found.iter().any(|known| known.0 == setting)
                 && let Ok(text) = setting.read(setup.host)
             {
@@ -243,8 +243,8 @@ fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
 }
 
 /// Applies `variant`. If anything changes, first restores all varied settings to their original values: what an
-/// interface accepts, and what a setting means, depends on the other settings. Without that, the result would depend on
-/// the order of the runs.
+/// interface accepts, and what a setting means, depends on the other settings. Otherwise, the result would depend on the
+/// order of the runs.
 fn vary(
     setup: &Setup<'_>,
     journal: &mut Journal<'_>,
@@ -256,18 +256,18 @@ fn vary(
             |(setting, value): &(Setting, String)| setting.read(setup.host).ok().as_ref() != Some(value);
         settings.into_iter().filter(differs).collect()
     };
-    let wanted = |knob: &Knob, value: &u64| knob.settings(&setup.header.nic, *value);
+    let wanted = |parameter: &SweepParameter, value: &u64| parameter.settings(&setup.header.nic, *value);
     let mut has_changed = false;
     if applied != variant {
         let back = other(base.clone());
         has_changed |= !back.is_empty();
         either_way(setup, journal, back)?;
-        let changes = other(variant.iter().flat_map(|(knob, value)| wanted(knob, value)).collect());
+        let changes = other(variant.iter().flat_map(|(parameter, value)| wanted(parameter, value)).collect());
         has_changed |= !changes.is_empty();
         either_way(setup, journal, changes)?;
-    } else if let Some((knob, value)) = variant.get_key_value(&Knob::Rfs) {
+    } else if let Some((parameter, value)) = variant.get_key_value(&SweepParameter::Rfs) {
         // Steering has just cleared the queues' flow tables.
-        apply(journal, &wanted(knob, value))?;
+        apply(journal, &wanted(parameter, value))?;
     }
     let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
     let begin = Instant::now();

@@ -362,19 +362,19 @@ fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
         ));
     }
     bounds::check_header(&header).map_err(|why| damaged(0, why))?;
-    let mut done = BTreeSet::new();
+    let mut finished = BTreeSet::new();
     let mut sample = |(line, text): (usize, &str)| {
         let sample: Sample = plain(text).map_err(|why| damaged(line, why))?;
         sample.check(&header).map_err(|why| damaged(line, why))?;
         // A failed run is repeated. A successful or rejected one is not.
         let run = (sample.pair, sample.repeat, sample.variant.clone());
-        let is_duplicate = done.contains(&run);
+        let is_duplicate = finished.contains(&run);
         if is_duplicate {
             let why = format!("repeat {} of the pair {} occurs twice", sample.repeat, sample.pair);
             return Err(damaged(line, why));
         }
         if sample.rate.is_some() || sample.refused {
-            done.insert(run);
+            finished.insert(run);
         }
         Ok(sample)
     };

@@ -185,8 +185,8 @@ fn a_file_of_another_kind_is_not_overwritten() {
 fn a_competing_change_during_a_run_ends_the_sweep_and_is_kept() {
     let bench = Bench::new();
     let error = bench
-        .run("echo 1", 3, &mut |_, done, _| {
-            if done == 2 {
+        .run("echo 1", 3, &mut |_, completed, _| {
+            if completed == 2 {
                 bench.host.put(RPS, "ff");
             }
         })
@@ -239,7 +239,8 @@ fn varied_settings_are_restored_and_rejected_ones_are_named() {
     let outcome = bench
         .run("echo 1", 2, &mut |sample, _, _| {
             let now = [MTU, FLOWS, QUEUE_FLOWS].map(|path| bench.host.read(path).unwrap());
-            let [mtu, flows] = [Knob::Mtu, Knob::Rfs].map(|knob| sample.variant[&knob].to_string());
+            let [mtu, flows] = [SweepParameter::Mtu, SweepParameter::Rfs]
+                .map(|parameter| sample.variant[&parameter].to_string());
             // Steering clears the queues' tables before each run.
             assert_eq!(now, [mtu, flows.clone(), flows]);
             seen.push(sample.variant.clone());
@@ -423,7 +424,8 @@ fn a_combination_rejected_by_the_interface_is_recorded_as_refused() {
                     return;
                 }
                 let now = [MTU, THREADED].map(|path| bench.host.read(path).unwrap());
-                let expected = [Knob::Mtu, Knob::Threaded].map(|knob| sample.variant[&knob].to_string());
+                let expected = [SweepParameter::Mtu, SweepParameter::Threaded]
+                    .map(|parameter| sample.variant[&parameter].to_string());
                 assert_eq!(now, expected);
             })
             .unwrap();
@@ -502,7 +504,7 @@ fn a_combination_starts_from_the_original_settings() {
                 let of_variant = |(path, _): &&(String, String)| path == MTU || path == THREADED;
                 let new: Vec<&(String, String)> = written[seen..].iter().filter(of_variant).collect();
                 seen = written.len();
-                let has_small = |variant: &Variant| variant.get(&Knob::Mtu) == Some(&1500);
+                let has_small = |variant: &Variant| variant.get(&SweepParameter::Mtu) == Some(&1500);
                 if last != sample.variant && !last.is_empty() && !has_small(&last) {
                     assert_eq!((&*new[0].0, &*new[0].1), (MTU, "1500"), "seed {seed}: {new:?}");
                 }

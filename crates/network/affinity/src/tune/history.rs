@@ -1,6 +1,7 @@
-//! What the tuner changed, from its log of decisions: for each setting its changes in order, and whether they were undone.
+//! Reconstructs the tuner's changes from its decision log: for each setting its changes in order, and whether they were
+//! undone.
 
-use super::log::{Act, Decision};
+use super::log::{Decision, DecisionKind};
 use serde::Serialize;
 
 /// A change of a setting.
@@ -32,9 +33,9 @@ pub struct Run {
     pub begun: Option<f64>,
     /// When it ended and restored all settings; `None` if it still runs or was killed.
     pub ended: Option<f64>,
-    /// How it ended, with what was restored.
+    /// How it ended, and the restored settings.
     pub end: Option<String>,
-    /// What it changed, in the order of the first changes.
+    /// The changed settings, in the order of their first changes.
     pub changed: Vec<Changed>,
 }
 
@@ -44,13 +45,13 @@ pub fn runs(decisions: &[Decision]) -> Vec<Run> {
     let mut is_open = false;
     for decision in decisions {
         match decision.act {
-            Act::Begun => {
+            DecisionKind::Begun => {
                 is_open = !decision.why.contains(", dry run");
                 if is_open {
                     runs.push(Run { begun: Some(decision.at), ..Run::default() });
                 }
             }
-            Act::Moved => {
+            DecisionKind::Moved => {
                 // The log is rotated, so a run's beginning may be gone.
                 if !is_open {
                     runs.push(Run::default());
@@ -60,13 +61,16 @@ pub fn runs(decisions: &[Decision]) -> Vec<Run> {
                     run.add(decision);
                 }
             }
-            Act::Ended if is_open => {
+            DecisionKind::Ended if is_open => {
                 if let Some(run) = runs.last_mut() {
                     (run.ended, run.end) = (Some(decision.at), Some(decision.why.clone()));
                 }
                 is_open = false;
             }
-            Act::Ended | Act::WouldMove | Act::LeftAlone | Act::Missing => {}
+            DecisionKind::Ended
+            | DecisionKind::WouldMove
+            | DecisionKind::LeftAlone
+            | DecisionKind::Missing => {}
         }
     }
     runs
@@ -92,28 +96,28 @@ impl Run {
 mod tests {
     use super::*;
 
-    fn decision(at: f64, act: Act, subject: &str, cpus: Option<(&str, &str)>) -> Decision {
+    fn decision(at: f64, act: DecisionKind, subject: &str, cpus: Option<(&str, &str)>) -> Decision {
         let (from, to) = cpus.map(|(from, to)| (from.into(), to.into())).unzip();
         Decision { at, act, subject: subject.into(), from, to, why: format!("because of {subject}") }
     }
 
     #[test]
     fn changes_are_grouped_by_run_and_setting_and_dry_runs_are_left_out() {
-        let moved = |at, subject, from, to| decision(at, Act::Moved, subject, Some((from, to)));
-        let mut dry = decision(20.0, Act::Begun, "longma", None);
+        let moved = |at, subject, from, to| decision(at, DecisionKind::Moved, subject, Some((from, to)));
+        let mut dry = decision(20.0, DecisionKind::Begun, "longma", None);
         dry.why = "watching eth0, dry run; left alone: flows below 100 Mb/s".into();
         let log = [
             // The beginning of the first run was rotated away.
             moved(1.0, "interrupt 40", "0", "2"),
-            decision(2.0, Act::Ended, "longma", None),
-            decision(10.0, Act::Begun, "longma", None),
+            decision(2.0, DecisionKind::Ended, "longma", None),
+            decision(10.0, DecisionKind::Begun, "longma", None),
             moved(11.0, "interrupt 40", "0", "3"),
             moved(12.0, "iperf3 (7)", "0-7", "1-3"),
-            decision(12.5, Act::LeftAlone, "interrupt 41", None),
+            decision(12.5, DecisionKind::LeftAlone, "interrupt 41", None),
             moved(13.0, "interrupt 40", "3", "2"),
             dry,
-            decision(21.0, Act::WouldMove, "interrupt 40", Some(("2", "5"))),
-            decision(22.0, Act::Ended, "longma", None),
+            decision(21.0, DecisionKind::WouldMove, "interrupt 40", Some(("2", "5"))),
+            decision(22.0, DecisionKind::Ended, "longma", None),
         ];
         let runs = runs(&log);
         assert_eq!(runs.len(), 2);

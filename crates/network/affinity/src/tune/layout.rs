@@ -36,9 +36,9 @@ const fn rank(class: Class) -> f64 {
 
 /// The CPUs that some queues or threads may use.
 pub struct Open {
-    /// By group.
+    /// The usable CPUs by group.
     pub of_group: Vec<Vec<Cpu>>,
-    /// Number of them by core.
+    /// Number of usable CPUs by core.
     pub of_core: Vec<usize>,
 }
 
@@ -108,7 +108,7 @@ impl Links {
     }
 }
 
-/// Numbers things by their first occurrence.
+/// Numbers items in the order of their first occurrence.
 struct Numbers<K>(HashMap<K, usize>);
 
 impl<K: std::hash::Hash + Eq> Numbers<K> {
@@ -122,7 +122,7 @@ impl<K: std::hash::Hash + Eq> Numbers<K> {
     }
 }
 
-/// Indices of what may be moved, in descending order of weight.
+/// Indices of the movable objects, in descending order of weight.
 fn movable(opens: &[Option<usize>], weights: &[f64]) -> Vec<usize> {
     let mut all: Vec<usize> = (0..opens.len()).filter(|of| opens[*of].is_some()).collect();
     all.sort_by(|one, other| weights[*other].total_cmp(&weights[*one]));

@@ -14,7 +14,7 @@ pub const MAX_LOG_BYTES: u64 = 512 << 10;
 /// Kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Act {
+pub enum DecisionKind {
     /// Tuning started.
     Begun,
     /// A setting was changed.
@@ -29,7 +29,7 @@ pub enum Act {
     Ended,
 }
 
-impl Act {
+impl DecisionKind {
     /// Display name.
     pub fn word(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ pub struct Decision {
     /// Time in seconds since 1970.
     pub at: f64,
     /// Kind of decision.
-    pub act: Act,
+    pub act: DecisionKind,
     /// The object of the decision.
     pub subject: String,
     /// CPU list before.
@@ -64,7 +64,7 @@ pub struct Decision {
 
 impl Decision {
     /// Creates a decision with the current time.
-    pub fn new(act: Act, subject: impl Into<String>, why: impl Into<String>) -> Self {
+    pub fn new(act: DecisionKind, subject: impl Into<String>, why: impl Into<String>) -> Self {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Self { at, act, subject: subject.into(), from: None, to: None, why: why.into() }
     }
@@ -148,7 +148,8 @@ mod tests {
         let path = folder.path().join("decisions.jsonl");
         assert_eq!(read(&path).unwrap(), (vec![], 0));
         let mut log = Log::open(&path).unwrap();
-        let decision = |number: usize| Decision::new(Act::Moved, number.to_string(), "x".repeat(2000));
+        let decision =
+            |number: usize| Decision::new(DecisionKind::Moved, number.to_string(), "x".repeat(2000));
         let count = 3 * MAX_LOG_BYTES as usize / 2000;
         (0..count).for_each(|number| log.add(&decision(number)).unwrap());
         let sizes: u64 =

@@ -1,9 +1,9 @@
-//! Figures of the running tuner for Prometheus, in its text format: as a file for the node exporter's textfile collector,
-//! or by HTTP.
+//! Metrics of the running tuner in Prometheus's text format: in a file for the node exporter's textfile collector, or over
+//! HTTP.
 //!
 //! Source: prometheus.io, exposition formats (text format 0.0.4), textfile collector (files are replaced whole).
 
-use super::log::{Act, Decision};
+use super::log::{Decision, DecisionKind};
 use crate::setting::Setting;
 use crate::watch::Observation;
 use longma_locks::IgnorePoison;
@@ -22,7 +22,7 @@ const MAX_REQUEST: usize = 8 << 10;
 /// How long a client may take to send its request and to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The figures.
+/// The metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     observations: u64,
@@ -36,12 +36,12 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Takes the figures of an observation. `cpu_seconds` is the processor time that the tuner has used.
+    /// Updates the metrics from an observation. `cpu_seconds` is the CPU time that the tuner has used.
     pub fn observe(&mut self, observation: &Observation, cpu_seconds: f64) {
         self.observations += 1;
         self.cpu_seconds = cpu_seconds;
         (self.connections, self.flows) = (observation.connections, observation.flows.len());
-        // The sum of nothing is -0.
+        // An empty sum of floating-point numbers is -0.
         self.bytes_per_second =
             0.0 + observation.flows.iter().filter_map(|flow| flow.known_bytes()).sum::<f64>();
         let of = |queue: &crate::watch::Queue| {
@@ -75,7 +75,9 @@ impl Metrics {
         single("flows", "gauge", "Connections that are followed.", self.flows as f64);
         single("flow_bytes_per_second", "gauge", "Bytes of the followed connections.", self.bytes_per_second);
         text += &head("decisions_total", "counter", "Decisions by kind.");
-        for act in [Act::Moved, Act::WouldMove, Act::LeftAlone, Act::Missing] {
+        for act in
+            [DecisionKind::Moved, DecisionKind::WouldMove, DecisionKind::LeftAlone, DecisionKind::Missing]
+        {
             let count = self.decisions.get(act.word()).copied().unwrap_or(0);
             let _ = writeln!(text, "longma_affinity_decisions_total{{act=\"{}\"}} {count}", act.word());
         }
@@ -120,7 +122,7 @@ fn escaped(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
-/// Answers requests for the figures.
+/// An HTTP server of the metrics.
 pub struct Exporter {
     text: Arc<Mutex<String>>,
     address: SocketAddr,
@@ -139,7 +141,7 @@ impl Exporter {
         std::thread::Builder::new().name("metrics".into()).spawn(move || {
             for client in listener.incoming() {
                 match client {
-                    // A client that breaks off loses only its own answer.
+                    // If a client disconnects, only its own response is lost.
                     Ok(client) => drop(answer(client, &shared)),
                     // Without free descriptors, accepting fails at once.
                     Err(_) => std::thread::sleep(PATIENCE),
@@ -154,7 +156,7 @@ impl Exporter {
         self.address
     }
 
-    /// Replaces the figures.
+    /// Replaces the metrics.
     pub fn show(&self, metrics: &Metrics) {
         *self.text.lock().ignore_poison() = metrics.text();
     }
@@ -221,7 +223,7 @@ mod tests {
 
     fn metrics() -> Metrics {
         let mut metrics = Metrics::default();
-        metrics.count(&Decision::new(Act::Moved, "interrupt 40", "near"));
+        metrics.count(&Decision::new(DecisionKind::Moved, "interrupt 40", "near"));
         metrics.queues = vec![("e\"0\\".into(), "3".into(), Some(5), None)];
         metrics
     }

@@ -1,9 +1,10 @@
 //! The tuner: keeps each flow and its application on one socket, on different cores that share a cache, and logs the
-//! reasons. `plan` proposes changes, `steady` damps them, and `journal` undoes them.
+//! reasons. `plan` proposes changes, `damping` damps them, and `journal` undoes them.
 //!
 //! Source: Hanford et al. 2014, "future work". Like bpftune, it reports what it changes and why, and leaves a setting
 //! alone when another program changes it.
 
+pub mod damping;
 pub mod history;
 mod layout;
 pub mod log;
@@ -12,18 +13,17 @@ pub mod model;
 mod placement;
 pub mod plan;
 pub mod service;
-pub mod steady;
 
 use crate::journal::{Journal, JournalError};
 use crate::setting::{Interface, Setting};
 use crate::watch::{Flow, Observation, Queue, Thread};
-use log::{Act, Decision};
+use damping::{ChangeDamper, Verdict};
+use log::{Decision, DecisionKind};
 use longma_cpu_set::CpuSet;
-use model::{Model, Placing};
+use model::{Assignment, Model};
 use plan::{Move, Moved};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
-use steady::{Steady, Verdict};
 
 /// Minimum interval between observations.
 pub const MIN_INTERVAL: Duration = Duration::from_millis(1000);
@@ -79,14 +79,14 @@ impl Exclusions {
 /// State of the tuner between observations.
 pub struct Tuner {
     exclusions: Exclusions,
-    steady: Steady<Setting>,
+    damper: ChangeDamper<Setting>,
     /// The value written to each setting; in a dry run, the value that would have been written.
     ours: BTreeMap<Setting, CpuSet>,
     /// Settings that another program changed or the kernel rejected.
     given_up: BTreeSet<Setting>,
     /// Messages already logged.
     logged: BTreeSet<String>,
-    /// When to search for inherited affinities next.
+    /// The time of the next search for inherited affinities.
     next_inherited_search: Duration,
 }
 
@@ -94,7 +94,7 @@ impl Tuner {
     /// Creates a tuner.
     pub fn new(exclusions: Exclusions) -> Self {
         let (ours, given_up, logged, next_inherited_search) = Default::default();
-        Self { exclusions, steady: Steady::new(), ours, given_up, logged, next_inherited_search }
+        Self { exclusions, damper: ChangeDamper::new(), ours, given_up, logged, next_inherited_search }
     }
 
     /// Decides on an observation made at time `now`, measured from the start, and applies the changes. Without a
@@ -110,7 +110,7 @@ impl Tuner {
     ) -> Result<Vec<Decision>, JournalError> {
         let mut decisions = Vec::new();
         for missing in &observation.missing {
-            self.log(Act::Missing, "host", missing, &mut decisions);
+            self.log(DecisionKind::Missing, "host", missing, &mut decisions);
         }
         self.forget(observation);
         if let Some(journal) = journal.as_deref_mut() {
@@ -123,28 +123,37 @@ impl Tuner {
                 self.give_up(&error, &mut decisions);
             }
         }
-        let (model, placing) = self.model(observation, &mut decisions);
-        let moves = plan::plan(&model, &placing);
+        let (model, assignment) = self.model(observation, &mut decisions);
+        let moves = plan::plan(&model, &assignment);
         let settings: Vec<Setting> =
             moves.iter().map(|change| self.setting(observation, change.what)).collect();
-        let verdicts = self.steady.judge(&settings, now);
+        let verdicts = self.damper.judge(&settings, now);
         for ((change, setting), verdict) in moves.iter().zip(settings).zip(verdicts) {
             match verdict {
                 Verdict::Wait => {}
                 Verdict::Hold => {
                     let words = format!(
                         "it was changed {} times within {} s: it stays unchanged for now",
-                        steady::MAX_CHANGES,
-                        steady::WINDOW.as_secs()
+                        damping::MAX_CHANGES,
+                        damping::WINDOW.as_secs()
                     );
-                    self.log(Act::LeftAlone, &name(observation, change.what), &words, &mut decisions);
+                    self.log(
+                        DecisionKind::LeftAlone,
+                        &name(observation, change.what),
+                        &words,
+                        &mut decisions,
+                    );
                 }
                 Verdict::Make => {
-                    let why = reason(observation, &model, &placing, change);
+                    let why = reason(observation, &model, &assignment, change);
                     match self.make(setting, change, journal.as_deref_mut())? {
-                        Ok(()) => {
-                            decisions.push(self.moved(observation, change, &placing, why, journal.is_some()))
-                        }
+                        Ok(()) => decisions.push(self.moved(
+                            observation,
+                            change,
+                            &assignment,
+                            why,
+                            journal.is_some(),
+                        )),
                         Err(error) => self.give_up(&error, &mut decisions),
                     }
                 }
@@ -155,7 +164,7 @@ impl Tuner {
 
     /// Returns whether the next observation should come soon.
     pub fn is_waiting(&self) -> bool {
-        self.steady.is_waiting()
+        self.damper.is_waiting()
     }
 
     /// Makes a change. The outer error is the journal's, the inner one the setting's.
@@ -187,7 +196,7 @@ impl Tuner {
         &self,
         observation: &Observation,
         change: &Move,
-        from: &Placing,
+        from: &Assignment,
         why: String,
         is_done: bool,
     ) -> Decision {
@@ -197,7 +206,7 @@ impl Tuner {
             }
             Moved::Thread(index) => observation.threads[index].bound.to_string(),
         };
-        let act = if is_done { Act::Moved } else { Act::WouldMove };
+        let act = if is_done { DecisionKind::Moved } else { DecisionKind::WouldMove };
         Decision {
             from: Some(before),
             to: Some(change.to.to_string()),
@@ -205,7 +214,7 @@ impl Tuner {
         }
     }
 
-    /// Gives up a setting after an error: it stays untouched from then on.
+    /// Stops managing a setting after an error.
     fn give_up(&mut self, error: &JournalError, decisions: &mut Vec<Decision>) {
         let (setting, words) = match error {
             JournalError::Foreign { setting, found, ours } => (
@@ -229,7 +238,7 @@ impl Tuner {
         };
         self.ours.remove(setting);
         if self.given_up.insert(setting.clone()) {
-            self.log(Act::LeftAlone, &setting.to_string(), &words, decisions);
+            self.log(DecisionKind::LeftAlone, &setting.to_string(), &words, decisions);
         }
     }
 
@@ -246,11 +255,11 @@ impl Tuner {
         self.logged.clear();
     }
 
-    fn log(&mut self, act: Act, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
+    fn log(&mut self, act: DecisionKind, subject: &str, words: &str, decisions: &mut Vec<Decision>) {
         // Digits vary between observations, so ignore them when comparing messages.
         let sentence: String = format!("{subject}: {words}")
             .chars()
-            .filter(|letter| act != Act::Missing || !letter.is_ascii_digit())
+            .filter(|letter| act != DecisionKind::Missing || !letter.is_ascii_digit())
             .collect();
         if self.logged.insert(sentence) {
             decisions.push(Decision::new(act, subject, words));
@@ -265,7 +274,7 @@ impl Tuner {
     }
 
     /// Builds the model of an observation and its current placement.
-    fn model(&mut self, observation: &Observation, decisions: &mut Vec<Decision>) -> (Model, Placing) {
+    fn model(&mut self, observation: &Observation, decisions: &mut Vec<Decision>) -> (Model, Assignment) {
         let online: CpuSet = observation.places.iter().map(|place| place.cpu).collect();
         // Isolated CPUs are used only if they are named.
         let is_usable = |cpu: &u32| match &self.exclusions.cpus {
@@ -274,22 +283,22 @@ impl Tuner {
         };
         let usable: CpuSet = online.iter().filter(is_usable).collect();
         let mut model = Model { places: observation.places.clone(), ..Model::default() };
-        let mut placing = Placing { queues: Vec::new(), threads: Vec::new() };
+        let mut assignment = Assignment { queues: Vec::new(), threads: Vec::new() };
         for queue in &observation.queues {
             let why = self.queue_is_taken(queue);
             if let Some(why) = &why {
-                self.log(Act::LeftAlone, &queue.name, why, decisions);
+                self.log(DecisionKind::LeftAlone, &queue.name, why, decisions);
             }
             let open = why.is_none().then(|| usable.clone()).filter(|open| !open.is_empty());
             model.queues.push(model::Queue { node: queue.node, load: queue.load, open });
             let cpu = self.ours.get(&queue.setting).and_then(|cpus| cpus.iter().next()).or(queue.cpu);
-            placing.queues.push(cpu.filter(|cpu| online.contains(*cpu)));
+            assignment.queues.push(cpu.filter(|cpu| online.contains(*cpu)));
         }
         let busy = busy(observation, &self.exclusions);
         for (index, thread) in observation.threads.iter().enumerate() {
             let why = self.thread_is_taken(observation, thread);
             if let Some(why) = &why {
-                self.log(Act::LeftAlone, &thread_name(thread), why, decisions);
+                self.log(DecisionKind::LeftAlone, &thread_name(thread), why, decisions);
             }
             let open: CpuSet = thread.open.iter().filter(|cpu| usable.contains(*cpu)).collect();
             let may_move = why.is_none() && busy[index] && !open.is_empty();
@@ -297,11 +306,11 @@ impl Tuner {
             // Use the thread's affinity and not its current CPU, which may change at any time.
             let bound = self.ours.get(&thread.setting()).unwrap_or(&thread.bound);
             let cpus: CpuSet = bound.iter().filter(|cpu| online.contains(*cpu)).collect();
-            placing.threads.push(if cpus.is_empty() { CpuSet::one(thread.cpu) } else { cpus });
+            assignment.threads.push(if cpus.is_empty() { CpuSet::one(thread.cpu) } else { cpus });
         }
         model.links = links(observation, &self.exclusions);
-        model.other = other(observation, &placing, &model);
-        (model, placing)
+        model.other = other(observation, &assignment, &model);
+        (model, assignment)
     }
 
     fn queue_is_taken(&self, queue: &Queue) -> Option<String> {
@@ -404,8 +413,8 @@ fn links(observation: &Observation, exclusions: &Exclusions) -> Vec<model::Link>
 }
 
 /// Load of each CPU not caused by a queue or a flow's thread.
-fn other(observation: &Observation, placing: &Placing, model: &Model) -> BTreeMap<u32, f64> {
-    let mine = model.loads(placing);
+fn other(observation: &Observation, assignment: &Assignment, model: &Model) -> BTreeMap<u32, f64> {
+    let mine = model.loads(assignment);
     let rest = |(cpu, shares): (&u32, &crate::counters::CpuShares)| {
         let rest = shares.busy() + shares.steal - mine.get(cpu).copied().unwrap_or(0.0);
         (*cpu, rest.max(0.0))
@@ -428,7 +437,7 @@ fn name(observation: &Observation, what: Moved) -> String {
 }
 
 /// Human-readable reason for a change.
-fn reason(observation: &Observation, model: &Model, from: &Placing, change: &Move) -> String {
+fn reason(observation: &Observation, model: &Model, from: &Assignment, change: &Move) -> String {
     let of_change = |link: &&model::Link| match change.what {
         Moved::Queue(index) => link.queue == index,
         Moved::Thread(index) => link.thread == index,

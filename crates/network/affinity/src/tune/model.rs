@@ -77,7 +77,7 @@ pub struct Model {
 
 /// An assignment of queues and threads to CPUs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placing {
+pub struct Assignment {
     /// CPU of each queue; `None` if its packets are processed where they arrive.
     pub queues: Vec<Option<u32>>,
     /// CPUs that each thread may run on.
@@ -86,18 +86,18 @@ pub struct Placing {
 
 impl Model {
     /// Load of each CPU.
-    pub fn loads(&self, placing: &Placing) -> BTreeMap<u32, f64> {
+    pub fn loads(&self, assignment: &Assignment) -> BTreeMap<u32, f64> {
         let mut loads: BTreeMap<u32, f64> = self
             .places
             .iter()
             .map(|place| (place.cpu, self.other.get(&place.cpu).copied().unwrap_or(0.0)))
             .collect();
-        for (queue, cpu) in self.queues.iter().zip(&placing.queues) {
+        for (queue, cpu) in self.queues.iter().zip(&assignment.queues) {
             if let Some(load) = cpu.and_then(|cpu| loads.get_mut(&cpu)) {
                 *load += queue.load;
             }
         }
-        for (thread, cpus) in self.threads.iter().zip(&placing.threads) {
+        for (thread, cpus) in self.threads.iter().zip(&assignment.threads) {
             let part = thread.load / cpus.len().max(1) as f64;
             for cpu in cpus.iter() {
                 if let Some(load) = loads.get_mut(&cpu) {

@@ -1,8 +1,8 @@
-//! A placement with its cost, changed one queue or thread at a time. A change costs time in proportion to the links and
-//! CPUs of what moves, not to the host.
+//! A placement with its cost, which is updated incrementally when one queue or thread moves. The time of an update grows
+//! with the links and CPUs of the moved object, not with the size of the host.
 
 use super::layout::{Cpu, Layout, RANKS};
-use super::model::{Model, Placing, costs};
+use super::model::{Assignment, Model, costs};
 use longma_cpu_set::CpuSet;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -62,12 +62,12 @@ impl Scale {
     /// The costs of the model.
     pub const FULL: Self =
         Self { far: costs::FAR, sibling: costs::SIBLING, stacked: costs::STACKED, uneven: costs::UNEVEN };
-    /// As if queues could share a core, and the NIC's node mattered less. A search on this scale passes placements that
-    /// one on the full scale does not.
+    /// Costs at which queues can share a core, and the NIC's node matters less. A search at this scale can pass through
+    /// placements that are too expensive at the full scale.
     pub const COARSE: Self = Self { far: 1.0, sibling: 0.0, stacked: 0.0, uneven: 0.0 };
 }
 
-/// An object and where it goes.
+/// An object and its new CPUs.
 #[derive(Clone, Debug)]
 pub enum Change {
     Queue(usize, Option<Cpu>),
@@ -98,8 +98,8 @@ pub struct Placement<'a> {
 impl Model {
     /// Cost of a placement. 0 if every flow shares a cache but no core with its application and is close to its NIC, no
     /// core takes two queues, and no CPU is full.
-    pub fn measure(&self, placing: &Placing) -> f64 {
-        Placement::of(&Layout::of(self), placing).cost()
+    pub fn measure(&self, assignment: &Assignment) -> f64 {
+        Placement::of(&Layout::of(self), assignment).cost()
     }
 }
 
@@ -108,15 +108,15 @@ fn over(load: f64) -> f64 {
 }
 
 impl<'a> Placement<'a> {
-    pub fn of(layout: &'a Layout<'a>, placing: &Placing) -> Self {
+    pub fn of(layout: &'a Layout<'a>, assignment: &Assignment) -> Self {
         let mut placement = Self::without(layout);
-        let queues = placing.queues.iter().map(|cpu| cpu.and_then(|cpu| layout.find(cpu)));
+        let queues = assignment.queues.iter().map(|cpu| cpu.and_then(|cpu| layout.find(cpu)));
         for (queue, cpu) in queues.enumerate() {
             placement.put_queue(queue, cpu);
         }
         // Many threads have the same affinity.
         let mut known: HashMap<&CpuSet, Rc<Cpus>> = HashMap::new();
-        for (thread, set) in placing.threads.iter().enumerate() {
+        for (thread, set) in assignment.threads.iter().enumerate() {
             let list = || set.iter().filter_map(|cpu| layout.find(cpu)).collect();
             let cpus = known.entry(set).or_insert_with(|| Rc::new(Cpus::of(layout, list())));
             placement.put_thread(thread, cpus.clone());
@@ -152,7 +152,7 @@ impl<'a> Placement<'a> {
         distance + crowds + costs::OVERLOAD * self.overload()
     }
 
-    /// Load above what CPUs can do, in CPUs.
+    /// Load beyond the capacity of the CPUs, in CPUs.
     pub fn overload(&self) -> f64 {
         self.loads.iter().copied().map(over).sum()
     }
@@ -175,7 +175,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// How the cost would change by a change.
+    /// The difference in cost that a change would make.
     pub fn tried(&mut self, change: &Change) -> f64 {
         match change {
             Change::Queue(queue, cpu) => {
@@ -250,7 +250,7 @@ impl<'a> Placement<'a> {
         *peak = peak.max(self.loads[cpu]);
     }
 
-    /// Lowers the peaks to the present loads. In between, loads that go leave them too high.
+    /// Recomputes the upper bounds from the present loads. Until then, removed loads leave them too high.
     pub fn lower_peaks(&mut self) {
         self.group_peak.fill(0.0);
         (0..self.loads.len()).for_each(|cpu| self.raise_peak(cpu));
@@ -266,7 +266,7 @@ impl<'a> Placement<'a> {
         (self.on_cpu[cpu].len(), self.on_core[self.layout.core[cpu]].0)
     }
 
-    /// Cost of each byte of a queue on a CPU that is due to the distance from the NIC.
+    /// Cost per byte of a queue on a CPU due to the distance from the NIC.
     pub fn far_cost(&self, queue: usize, cpu: Cpu) -> f64 {
         if self.layout.is_far(queue, cpu) { self.scale.far } else { 0.0 }
     }

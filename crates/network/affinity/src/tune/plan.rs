@@ -1,17 +1,17 @@
-//! Plans changes to the placement of queues and threads. `steady` decides when to make them.
+//! Plans changes to the placement of queues and threads. `damper` decides when to make them.
 //!
 //! Three searches make proposals: a steepest descent from the present placement, on small hosts; passes that move one
-//! object at a time; and a placement from scratch. A plan must gain [`MARGIN`] in sum, or a twentieth of a class for the
-//! bytes of what it moves; its single changes may gain less.
+//! object at a time; and a placement from scratch. The total gain of a plan must reach [`MARGIN`], or a twentieth of a class
+//! for the bytes of the moved objects. Its single changes may gain less.
 
 mod choices;
 mod descent;
 mod passes;
 
 use super::layout::Layout;
-use super::model::{Model, Placing, costs};
+use super::model::{Assignment, Model, costs};
 use super::placement::{Change, Placement, Scale};
-use choices::{Chooser, least_gain};
+use choices::{CpuSearch, least_gain};
 use longma_cpu_set::CpuSet;
 
 /// The object of a change.
@@ -42,20 +42,20 @@ pub const MARGIN: f64 = 0.05;
 const FRESH_FRACTION: f64 = 0.2;
 /// Other load above which a CPU is left out of a thread's CPUs if there are better ones.
 const CROWDED: f64 = 0.5;
-/// Maximum number of plans that are joined until nothing more is to be gained.
+/// Maximum number of plans that are joined before the search ends.
 const MAX_ROUNDS: usize = 8;
 
 /// Returns the changes that lead from `from` to a better placement; empty if none is worth its changes.
-pub fn plan(model: &Model, from: &Placing) -> Vec<Move> {
+pub fn plan(model: &Model, from: &Assignment) -> Vec<Move> {
     let layout = Layout::of(model);
     let start = Placement::of(&layout, from);
-    let mut chooser = Chooser::new(&layout);
+    let mut search = CpuSearch::new(&layout);
     let before = start.cost();
     let mut now = (start.clone(), before);
-    // On a large host, the next observation continues.
+    // On a large host, the search continues after the next observation.
     let rounds = if descent::is_small(&layout) { MAX_ROUNDS } else { 1 };
     for _ in 0..rounds {
-        let Some(next) = improved(&now, &mut chooser) else { break };
+        let Some(next) = improved(&now, &mut search) else { break };
         now = next;
     }
     let (now, after) = now;
@@ -68,15 +68,15 @@ pub fn plan(model: &Model, from: &Placing) -> Vec<Move> {
 }
 
 /// The placement after some changes.
-pub fn after(from: &Placing, moves: &[Move]) -> Placing {
-    let mut placing = from.clone();
+pub fn after(from: &Assignment, moves: &[Move]) -> Assignment {
+    let mut assignment = from.clone();
     for change in moves {
         match change.what {
-            Moved::Queue(index) => placing.queues[index] = change.to.iter().next(),
-            Moved::Thread(index) => placing.threads[index] = change.to.clone(),
+            Moved::Queue(index) => assignment.queues[index] = change.to.iter().next(),
+            Moved::Thread(index) => assignment.threads[index] = change.to.clone(),
         }
     }
-    placing
+    assignment
 }
 
 /// The changes that lead from one placement to another.
@@ -88,17 +88,17 @@ fn changes(from: &Placement<'_>, to: &Placement<'_>) -> Vec<Change> {
 }
 
 /// A placement and its cost.
-type Costed<'a> = (Placement<'a>, f64);
+type PlacementCost<'a> = (Placement<'a>, f64);
 
 /// The best placement that is proposed, if it is worth its changes.
-fn improved<'a>(now: &Costed<'a>, chooser: &mut Chooser<'_>) -> Option<Costed<'a>> {
-    let (near, limit) = nearby(&now.0, chooser);
+fn improved<'a>(now: &PlacementCost<'a>, search: &mut CpuSearch<'_>) -> Option<PlacementCost<'a>> {
+    let (near, limit) = nearby(&now.0, search);
     let near = (near.cost(), near);
     // A placement from scratch that cannot be good enough is not searched.
     let needed = (near.0 - MARGIN).min((1.0 - FRESH_FRACTION) * near.0);
     let fresh = (needed >= 0.0).then(|| {
-        let mut fresh = passes::afresh(&now.0, chooser);
-        passes::settle(&mut fresh, chooser);
+        let mut fresh = passes::afresh(&now.0, search);
+        passes::settle(&mut fresh, search);
         (fresh.cost(), fresh)
     });
     let (cost, mut best) = fresh.filter(|(cost, _)| *cost <= needed).unwrap_or(near);
@@ -107,10 +107,10 @@ fn improved<'a>(now: &Costed<'a>, chooser: &mut Chooser<'_>) -> Option<Costed<'a
 }
 
 /// The best placement that is reached from `now` step by step, and the cost that it must not exceed for fewer changes.
-fn nearby<'a>(now: &Placement<'a>, chooser: &mut Chooser<'_>) -> (Placement<'a>, f64) {
+fn nearby<'a>(now: &Placement<'a>, search: &mut CpuSearch<'_>) -> (Placement<'a>, f64) {
     let mut near = now.clone();
     if !descent::is_small(now.layout) {
-        passes::settle(&mut near, chooser);
+        passes::settle(&mut near, search);
         return (near, f64::INFINITY);
     }
     let mut coarse = now.clone();
@@ -119,13 +119,12 @@ fn nearby<'a>(now: &Placement<'a>, chooser: &mut Chooser<'_>) -> (Placement<'a>,
     descent::descend(&mut coarse);
     coarse.scale = Scale::FULL;
     let limit = near.cost().min(coarse.cost());
-    passes::settle(&mut coarse, chooser);
-    passes::settle(&mut near, chooser);
+    passes::settle(&mut coarse, search);
+    passes::settle(&mut near, search);
     (if coarse.cost() < near.cost() - 1e-9 { coarse } else { near }, limit)
 }
 
-/// Takes back the changes that gain too little by themselves, as long as the cost stays within `limit`. Returns the
-/// cost.
+/// Undoes changes that gain too little by themselves while the cost stays within `limit`. Returns the cost.
 fn prune(from: &Placement<'_>, to: &mut Placement<'_>, mut cost: f64, limit: f64) -> f64 {
     for change in changes(to, from) {
         let weight = match &change {
@@ -142,12 +141,12 @@ fn prune(from: &Placement<'_>, to: &mut Placement<'_>, mut cost: f64, limit: f64
 }
 
 /// Returns whether the gain of all changes together is worth making them.
-fn is_worth((from, before): &Costed<'_>, (to, after): (&Placement<'_>, f64)) -> bool {
+fn is_worth((from, before): &PlacementCost<'_>, (to, after): (&Placement<'_>, f64)) -> bool {
     let gain = before - after;
     if gain >= MARGIN {
         return true;
     }
-    // Loads differ between observations, so a small relief of CPUs alone moves nothing.
+    // Loads vary between observations, so a small reduction of load is not worth a move.
     let relief = costs::OVERLOAD * (from.overload() - to.overload());
     let certain = if (0.0..MARGIN).contains(&relief) { gain - relief } else { gain };
     certain > 1e-9 && certain >= MARGIN * weight_of(from, to)

@@ -44,7 +44,7 @@ fn journal<'a>(host: &'a FakeHost, folder: &tempfile::TempDir) -> Journal<'a> {
     Journal::begin(&folder.path().join("journal"), host).unwrap()
 }
 
-fn acts(decisions: &[Decision], act: Act) -> Vec<&str> {
+fn acts(decisions: &[Decision], act: DecisionKind) -> Vec<&str> {
     decisions
         .iter()
         .filter(|decision| decision.act == act)
@@ -58,7 +58,7 @@ fn a_flow_and_its_reader_move_to_two_cores_of_the_nics_socket_and_settings_are_r
     let mut journal = journal(&host, &folder);
     let mut work = Work::new(&host, Exclusions::default());
     let decisions = work.looks(4, Some(&mut journal));
-    let moved = acts(&decisions, Act::Moved);
+    let moved = acts(&decisions, DecisionKind::Moved);
     assert!(!moved.is_empty(), "{decisions:?}");
     let (flow, reader) = (work.watch.look(&host).queues[0].cpu.unwrap(), host.thread_cpus(7).unwrap());
     assert!(flow < 2 && reader.iter().all(|cpu| cpu < 2 && cpu != flow), "{flow} {reader}");
@@ -80,7 +80,7 @@ fn a_dry_run_reports_each_change_once_and_makes_none() {
     let before = host.all();
     let mut work = Work::new(&host, Exclusions::default());
     let decisions = work.looks(10, None);
-    let would = acts(&decisions, Act::WouldMove);
+    let would = acts(&decisions, DecisionKind::WouldMove);
     assert!(!would.is_empty() && would.len() <= 2, "{decisions:?}");
     assert_eq!((host.all(), host.thread_cpus(7).unwrap().to_string()), (before, "0-3".into()));
 }
@@ -98,8 +98,8 @@ fn pinned_or_excluded_objects_are_unchanged() {
     };
     // Both were pinned by another program.
     let (reader, irq, decisions) = pinned("0", "0", Exclusions::default());
-    assert_eq!((reader.as_str(), irq.as_str(), acts(&decisions, Act::Moved).len()), ("0", "0", 0));
-    assert_eq!(acts(&decisions, Act::LeftAlone).len(), 2, "{decisions:?}");
+    assert_eq!((reader.as_str(), irq.as_str(), acts(&decisions, DecisionKind::Moved).len()), ("0", "0", 0));
+    assert_eq!(acts(&decisions, DecisionKind::LeftAlone).len(), 2, "{decisions:?}");
     // A pinned reader keeps its CPU, and its flow moves close to it.
     let (reader, irq, _) = pinned("0", "0-3", Exclusions::default());
     assert_eq!((reader.as_str(), irq.as_str()), ("0", "1"));
@@ -110,10 +110,13 @@ fn pinned_or_excluded_objects_are_unchanged() {
     };
     for name in ["reader", "7", "a-program-of-many-letters"] {
         let (reader, irq, decisions) = pinned("0-3", "0-3", named(name));
-        assert_eq!((reader.as_str(), irq.as_str(), acts(&decisions, Act::Moved).len()), ("0-3", "0-3", 0));
+        assert_eq!(
+            (reader.as_str(), irq.as_str(), acts(&decisions, DecisionKind::Moved).len()),
+            ("0-3", "0-3", 0)
+        );
     }
     let port = Exclusions { ports: BTreeSet::from([5201]), ..Default::default() };
-    assert_eq!(acts(&pinned("0-3", "0-3", port).2, Act::Moved).len(), 0);
+    assert_eq!(acts(&pinned("0-3", "0-3", port).2, DecisionKind::Moved).len(), 0);
     let only = Exclusions { cpus: Some("2-3".parse().unwrap()), ..Default::default() };
     let (reader, irq, _) = pinned("0-3", "0-3", only);
     let all: CpuSet = format!("{reader},{irq}").parse().unwrap();
@@ -153,7 +156,8 @@ fn external_changes_are_kept() {
     assert!(
         decisions
             .iter()
-            .any(|decision| decision.act == Act::LeftAlone && decision.why.contains("another program")),
+            .any(|decision| decision.act == DecisionKind::LeftAlone
+                && decision.why.contains("another program")),
         "{decisions:?}"
     );
     assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
@@ -176,8 +180,8 @@ fn a_managed_interrupt_is_given_up_and_its_application_follows() {
     let folder = tempfile::tempdir().unwrap();
     let mut journal = self::journal(&host, &folder);
     let decisions = Work::new(&host, Exclusions::default()).looks(10, Some(&mut journal));
-    assert_eq!(acts(&decisions, Act::Moved).len(), 0);
-    assert!(acts(&decisions, Act::LeftAlone).len() >= 2, "{decisions:?}");
+    assert_eq!(acts(&decisions, DecisionKind::Moved).len(), 0);
+    assert!(acts(&decisions, DecisionKind::LeftAlone).len() >= 2, "{decisions:?}");
 }
 
 #[test]
@@ -235,11 +239,13 @@ fn an_oscillating_load_causes_no_oscillating_changes() {
             .collect();
         host.put("proc/stat", &lines.join("\n"));
         let decisions = work.looks(1, Some(&mut journal));
-        moved.extend(acts(&decisions, Act::Moved).into_iter().map(|subject| (second, subject.to_string())));
+        moved.extend(
+            acts(&decisions, DecisionKind::Moved).into_iter().map(|subject| (second, subject.to_string())),
+        );
     }
     for (second, subject) in &moved {
         let inside = moved.iter().filter(|(at, of)| of == subject && at >= second && at - second < 60);
-        assert!(inside.count() <= steady::MAX_CHANGES, "{moved:?}");
+        assert!(inside.count() <= damping::MAX_CHANGES, "{moved:?}");
     }
     assert!(!moved.is_empty());
 }

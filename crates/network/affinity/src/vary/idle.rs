@@ -3,17 +3,17 @@
 //!
 //! Source: Linux net/core/dev.c (netdev_pick_tx, get_rps_cpu), net/ipv4/tcp_offload.c and udp_offload.c; ethtool(8).
 
-use super::{Knob, Variation};
+use super::{SweepParameter, Variation};
 use crate::interface::Nic;
 use crate::load::Load;
 use crate::pairs::Pair;
 
 /// Describes, in one sentence each, the `variations` that have no effect on some of the `pairs`.
 pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) -> Vec<String> {
-    let values = |knob: Knob| {
+    let values = |parameter: SweepParameter| {
         variations
             .iter()
-            .find(|variation| variation.knob == knob)
+            .find(|variation| variation.parameter == parameter)
             .map_or(&[][..], |variation| &variation.values)
     };
     let (is_udp, sends) = match load {
@@ -21,23 +21,23 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
         Load::Command(_) => (false, false),
     };
     let is_iperf = matches!(load, Load::Iperf(_));
-    let why = |knob: Knob| match knob {
-        Knob::Xps if nic.physical().iter().all(|nic| nic.tx_queues.len() < 2) => {
+    let why = |parameter: SweepParameter| match parameter {
+        SweepParameter::Xps if nic.physical().iter().all(|nic| nic.tx_queues.len() < 2) => {
             Some(format!("{} has one transmit queue", nic.name))
         }
-        Knob::Gro | Knob::Lro | Knob::Tso | Knob::Gso if is_udp => {
+        SweepParameter::Gro | SweepParameter::Lro | SweepParameter::Tso | SweepParameter::Gso if is_udp => {
             Some("iperf3's datagrams are neither merged nor segmented".into())
         }
-        Knob::Tso | Knob::Gso if is_iperf && !sends => {
+        SweepParameter::Tso | SweepParameter::Gso if is_iperf && !sends => {
             Some("this host sends only acknowledgements; with --forward it sends data".into())
         }
-        Knob::Gro | Knob::Lro if is_iperf && sends => {
+        SweepParameter::Gro | SweepParameter::Lro if is_iperf && sends => {
             Some("only acknowledgements arrive here; without --forward data arrive".into())
         }
-        Knob::Rfs if !values(Knob::Rfs).iter().any(|entries| *entries > 0) => {
+        SweepParameter::Rfs if !values(SweepParameter::Rfs).iter().any(|entries| *entries > 0) => {
             Some("a flow table without entries does nothing".into())
         }
-        Knob::Rfs => {
+        SweepParameter::Rfs => {
             let same = pairs.iter().filter(|pair| pair.flow == pair.application).count();
             let why = "the application runs on the flow's own CPU";
             match same {
@@ -49,8 +49,8 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
         _ => None,
     };
     let words = |variation: &Variation| {
-        let knob = variation.knob;
-        why(knob).map(|why| format!("{knob} does nothing where {why}"))
+        let parameter = variation.parameter;
+        why(parameter).map(|why| format!("{parameter} does nothing where {why}"))
     };
     variations.iter().filter_map(words).collect()
 }

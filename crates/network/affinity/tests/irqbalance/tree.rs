@@ -1,7 +1,7 @@
 //! Simulated files of /sys/devices/system, /sys/bus/pci and /proc in which irqbalance finds CPUs, a NIC and its
 //! interrupts.
 
-use longma_affinity::tune::model::{Model, Placing};
+use longma_affinity::tune::model::{Assignment, Model};
 use longma_cpu_set::CpuSet;
 use std::fs;
 use std::path::Path;
@@ -23,12 +23,12 @@ const LIMIT: &str = "40";
 pub struct Recorded<'a> {
     folder: tempfile::TempDir,
     model: &'a Model,
-    from: &'a Placing,
+    from: &'a Assignment,
 }
 
 impl<'a> Recorded<'a> {
     /// Creates the tree of a host whose NIC is attached to `node`, with one interrupt per queue.
-    pub fn new(model: &'a Model, from: &'a Placing, node: u32) -> Self {
+    pub fn new(model: &'a Model, from: &'a Assignment, node: u32) -> Self {
         let tree = Self { folder: tempfile::tempdir().unwrap(), model, from };
         tree.cpus();
         let nic = format!("pci/devices/{NIC}");

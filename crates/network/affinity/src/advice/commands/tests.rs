@@ -1,7 +1,7 @@
 //! Tests of the commands: sh(1) runs them on simulated files.
 
 use super::*;
-use crate::advice::Abilities;
+use crate::advice::DriverCapabilities;
 use crate::fake::topology;
 use crate::interface::{Device, Irq};
 use crate::pairs::Pair;
@@ -19,9 +19,9 @@ fn nic(queues: u32) -> Nic {
     }
 }
 
-fn of(nic: &Nic, abilities: Abilities) -> Commands {
+fn of(nic: &Nic, abilities: DriverCapabilities) -> Commands {
     let pair = Pair { flow: 1, application: 2 };
-    commands(&[nic], &Spread::of(&topology(2, 1, 4, 1), &[(nic, abilities)], pair, None, false))
+    commands(&[nic], &QueuePlacement::of(&topology(2, 1, 4, 1), &[(nic, abilities)], pair, None, false))
 }
 
 /// Runs a script in which /proc and /sys are folders, and returns what `ethtool` was called with.
@@ -33,8 +33,8 @@ fn run(script: &str, root: &Path) -> String {
     std::fs::write(tools.join("ethtool"), ethtool).unwrap();
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(tools.join("ethtool"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let here = root.display();
-    let script = script.replace("/proc/", &format!("{here}/proc/")).replace("/sys/", &format!("{here}/sys/"));
+    let root = root.display();
+    let script = script.replace("/proc/", &format!("{root}/proc/")).replace("/sys/", &format!("{root}/sys/"));
     let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());
     let status =
         Command::new("timeout").args(["20", "sh", "-ec", &script]).env("PATH", path).status().unwrap();
@@ -68,7 +68,7 @@ fn renumbered(queues: u32) -> tempfile::TempDir {
 
 #[test]
 fn the_script_and_the_shell_find_interrupts_by_name_and_reduce_the_queues() {
-    let commands = of(&nic(8), Abilities { is_combined: Some(true), has_table: true });
+    let commands = of(&nic(8), DriverCapabilities { is_combined: Some(true), has_table: true });
     let shell: Vec<String> =
         commands.now.iter().filter(|line| !line.starts_with("taskset")).cloned().collect();
     for script in [commands.script.clone(), shell.join("\n")] {
@@ -89,7 +89,7 @@ fn the_script_and_the_shell_find_interrupts_by_name_and_reduce_the_queues() {
 
 #[test]
 fn one_queue_is_directed_as_the_sweep_did() {
-    let commands = of(&nic(1), Abilities { is_combined: Some(true), has_table: true });
+    let commands = of(&nic(1), DriverCapabilities { is_combined: Some(true), has_table: true });
     assert_eq!(commands.now[0], "echo 1 > /proc/irq/40/smp_affinity_list");
     assert!(commands.now[1].contains("echo 0 > $queue/rps_cpus"), "{:?}", commands.now);
     assert_eq!(commands.systemd, "[Service]\nCPUAffinity=2\n");
@@ -99,7 +99,7 @@ fn one_queue_is_directed_as_the_sweep_did() {
 #[test]
 fn irqbalance_is_kept_from_a_device_and_not_from_numbers_that_change() {
     let banned = |nic: &Nic, path: &str, number: &str| {
-        let keep = of(nic, Abilities::default()).keep;
+        let keep = of(nic, DriverCapabilities::default()).keep;
         assert!(keep[0].contains("--policyscript=") && !keep.concat().contains("banirq"), "{keep:?}");
         let folder = renumbered(2);
         let script = keep[1..].join("\n");
@@ -121,7 +121,7 @@ fn irqbalance_is_kept_from_a_device_and_not_from_numbers_that_change() {
 #[test]
 fn a_driver_that_can_do_one_of_both_is_asked_for_that() {
     let words = |is_combined, has_table| {
-        let commands = of(&nic(8), Abilities { is_combined, has_table });
+        let commands = of(&nic(8), DriverCapabilities { is_combined, has_table });
         commands.now.into_iter().filter(|line| line.starts_with("ethtool")).collect::<Vec<_>>()
     };
     assert_eq!(words(Some(false), false), ["ethtool -L eth0 rx 2"]);
@@ -135,7 +135,7 @@ fn a_driver_that_can_do_one_of_both_is_asked_for_that() {
 fn commands_for_an_interface_with_any_name_write_to_its_files_and_do_nothing_else() {
     for name in ["a;id", "$(id)", "x'y", "a\"b", "*", "`id`", "a&b", "eth0.100"] {
         let veth = Nic { name: name.parse().unwrap(), irqs: vec![], device: None, ..nic(1) };
-        let commands = of(&veth, Abilities::default());
+        let commands = of(&veth, DriverCapabilities::default());
         let path = commands.now[0].strip_prefix("echo 2 > ").unwrap();
         let script = format!("printf %s {path}");
         let read = Command::new("sh").args(["-c", &script]).output().unwrap();

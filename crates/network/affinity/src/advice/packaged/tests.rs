@@ -2,7 +2,7 @@
 //! that read them, where those are installed.
 
 use super::*;
-use crate::advice::Abilities;
+use crate::advice::DriverCapabilities;
 use crate::fake::topology;
 use crate::interface::Irq;
 use crate::pairs::Pair;
@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-fn files(package: Package, name: &str) -> Vec<Packaged> {
+fn files(package: Package, name: &str) -> Vec<ConfigurationFile> {
     let irq = |queue: u32| Irq {
         number: 40 + queue,
         name: format!("eth0-TxRx-{queue}"),
@@ -22,10 +22,10 @@ fn files(package: Package, name: &str) -> Vec<Packaged> {
         irqs: (0..4).map(irq).collect(),
         ..crate::advice::tests::nic(Some(0))
     };
-    let abilities = Abilities { is_combined: Some(true), has_table: true };
+    let abilities = DriverCapabilities { is_combined: Some(true), has_table: true };
     let pair = Pair { flow: 1, application: 2 };
-    let spread = Spread::of(&topology(2, 1, 4, 1), &[(&nic, abilities)], pair, None, false);
-    package.files(&[&nic], &spread)
+    let placement = QueuePlacement::of(&topology(2, 1, 4, 1), &[(&nic, abilities)], pair, None, false);
+    package.files(&[&nic], &placement)
 }
 
 fn put(root: &Path, path: &str, text: &str) {
@@ -64,10 +64,10 @@ fn the_script_sets_the_queues_and_restores_what_was_before() {
     put(root, "run/unrelated", "");
     let script = &files(Package::Systemd, "eth0")[1];
     assert!(script.is_program);
-    let here = root.display();
+    let prefix = root.display();
     let text = ["/proc/", "/sys/", "/run/"]
         .iter()
-        .fold(script.text.clone(), |text, part| text.replace(part, &format!("{here}{part}")));
+        .fold(script.text.clone(), |text, part| text.replace(part, &format!("{prefix}{part}")));
     put(root, "script", &text);
     let run = |word: &str| {
         let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The CPUs among which the planner chooses for one queue or thread, and the best of them while the others stay.
+//! The candidate CPUs of one queue or thread, and the best of them while all other objects stay in place.
 
 use super::CROWDED;
 use crate::tune::layout::{Cpu, Layout, RANKS};
@@ -10,7 +10,7 @@ use std::rc::Rc;
 const EQUAL: f64 = 1e-9;
 
 /// Finds the best CPUs of one object at a time. Keeps its tables between calls.
-pub struct Chooser<'a> {
+pub struct CpuSearch<'a> {
     layout: &'a Layout<'a>,
     /// Bytes of a queue's threads by CPU, each thread's divided among its CPUs.
     near: Vec<f64>,
@@ -39,7 +39,7 @@ struct Choice {
 /// Decides between equal costs; less is better.
 type Preference = (bool, usize, usize, bool, i64);
 
-impl<'a> Chooser<'a> {
+impl<'a> CpuSearch<'a> {
     pub fn new(layout: &'a Layout<'a>) -> Self {
         let (groups, sockets) = (layout.socket_of_group.len(), layout.sockets);
         Self {
@@ -109,7 +109,7 @@ impl<'a> Chooser<'a> {
         best.map(|(cpu, _)| cpu)
     }
 
-    /// Adds up where the threads of a queue may run.
+    /// Accumulates the bytes of a queue's threads over the CPUs on which they may run.
     fn gather(&mut self, placement: &Placement<'_>, queue: usize) {
         self.near.fill(0.0);
         self.near_core.fill(0.0);
@@ -123,11 +123,11 @@ impl<'a> Chooser<'a> {
                 Some((of, sum)) if Rc::ptr_eq(of, cpus) => *sum += weight,
                 _ => {
                     let full = same.replace((cpus, *weight));
-                    full.into_iter().for_each(|of| spread(&mut self.near, of));
+                    full.into_iter().for_each(|of| distribute(&mut self.near, of));
                 }
             }
         }
-        same.into_iter().for_each(|of| spread(&mut self.near, of));
+        same.into_iter().for_each(|of| distribute(&mut self.near, of));
         for (cpu, bytes) in self.near.iter().enumerate() {
             self.near_core[self.layout.core[cpu]] += bytes;
             self.near_group[self.layout.group[cpu]] += bytes;
@@ -198,7 +198,7 @@ impl<'a> Chooser<'a> {
         RANKS.other_socket * (all - socket) + RANKS.same_socket * (socket - self.feeds_group[group])
     }
 
-    /// Adds up where the queues of a thread are.
+    /// Accumulates the bytes of a thread's queues over groups and sockets.
     fn feed(&mut self, placement: &Placement<'_>, thread: usize) {
         let layout = self.layout;
         self.feeds_group.fill(0.0);
@@ -216,8 +216,8 @@ impl<'a> Chooser<'a> {
         }
     }
 
-    /// The open CPUs of a group without the cores of the thread's flows, as far as any are left, and whether they are
-    /// without those.
+    /// The open CPUs of a group except the cores of the thread's flows, and true. If none would be left: those without a
+    /// flow of the thread, or else all, and false.
     fn choice(&mut self, placement: &Placement<'_>, thread: usize, group: usize) -> (Choice, bool) {
         let layout = self.layout;
         let kind = layout.kind_of_thread(thread).unwrap_or(0);
@@ -256,12 +256,12 @@ impl Choice {
 }
 
 /// Divides the bytes of threads among their CPUs.
-fn spread(near: &mut [f64], (cpus, weight): (&Rc<Cpus>, f64)) {
+fn distribute(near: &mut [f64], (cpus, weight): (&Rc<Cpus>, f64)) {
     let part = weight / cpus.list.len().max(1) as f64;
     cpus.list.iter().for_each(|cpu| near[*cpu] += part);
 }
 
-/// Gain below which an object stays: one class for a twentieth of its own bytes.
+/// Minimum gain for moving an object: one class for a twentieth of its own bytes.
 pub fn least_gain(weight: f64) -> f64 {
     (super::MARGIN * weight).max(1e-6)
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// A random model with a random placement.
-fn drawn(max_len: usize) -> impl Strategy<Value = (Model, Placing)> {
+fn drawn(max_len: usize) -> impl Strategy<Value = (Model, Assignment)> {
     let shape = (2u32..=8, 1u32..=2, 1u32..=6, 1u32..=2);
     let queues = proptest::collection::vec((any::<u32>(), any::<bool>(), 0.0..0.8f64, 0u8..8), 1..=max_len);
     let threads = proptest::collection::vec((any::<u32>(), 0.0..0.9f64, 0u8..8), 1..=max_len);
@@ -25,7 +25,7 @@ fn drawn(max_len: usize) -> impl Strategy<Value = (Model, Placing)> {
             let all: CpuSet = (0..count).collect();
             // One in eight must not be changed.
             let open = |chance: u8| (chance > 0).then(|| all.clone());
-            let placing = Placing {
+            let assignment = Assignment {
                 queues: queues
                     .iter()
                     .map(|(cpu, is_steered, ..)| is_steered.then_some(cpu % count))
@@ -55,13 +55,13 @@ fn drawn(max_len: usize) -> impl Strategy<Value = (Model, Placing)> {
                     .collect(),
                 places,
             };
-            (model, placing)
+            (model, assignment)
         },
     )
 }
 
 /// The lowest cost of any placement of one queue and one thread.
-fn best_of_all(model: &Model, from: &Placing) -> f64 {
+fn best_of_all(model: &Model, from: &Assignment) -> f64 {
     let layout = Layout::of(model);
     let mut placement = Placement::of(&layout, from);
     let cpus = 0..model.places.len();
@@ -146,7 +146,7 @@ fn one_flow(
     node: Option<u32>,
     flow: Option<u32>,
     application: u32,
-) -> (Model, Placing) {
+) -> (Model, Assignment) {
     let all: CpuSet = places.iter().map(|place| place.cpu).collect();
     let model = Model {
         queues: vec![Queue { node, load: 0.3, open: Some(all.clone()) }],
@@ -155,7 +155,7 @@ fn one_flow(
         other: BTreeMap::new(),
         places,
     };
-    (model, Placing { queues: vec![flow], threads: vec![CpuSet::one(application)] })
+    (model, Assignment { queues: vec![flow], threads: vec![CpuSet::one(application)] })
 }
 
 #[test]
@@ -200,12 +200,12 @@ fn well_placed_objects_stay_and_two_cpus_suffice() {
 }
 
 /// `count` queues with a flow and a thread each, all of the same rate, on random CPUs of a host.
-fn many_flows(places: Vec<CpuLocation>, count: usize, seed: u64) -> (Model, Placing) {
+fn many_flows(places: Vec<CpuLocation>, count: usize, seed: u64) -> (Model, Assignment) {
     let mut random = longma_random::SplitMix64::new(seed);
     let cpus = places.len() as u64;
     let all: CpuSet = places.iter().map(|place| place.cpu).collect();
     let mut cpu = || (random.next_u64() % cpus) as u32;
-    let placing = Placing {
+    let assignment = Assignment {
         queues: (0..count).map(|_| Some(cpu())).collect(),
         threads: (0..count).map(|_| CpuSet::one(cpu())).collect(),
     };
@@ -216,7 +216,7 @@ fn many_flows(places: Vec<CpuLocation>, count: usize, seed: u64) -> (Model, Plac
         other: BTreeMap::new(),
         places,
     };
-    (model, placing)
+    (model, assignment)
 }
 
 #[test]
@@ -230,7 +230,11 @@ fn many_small_gains_make_a_plan() {
 }
 
 /// The queues of a plan on each CPU, after a NIC on node 0 with `count` queues was planned from random CPUs.
-fn spread(shape: (u32, u32, u32, u32), count: usize, seed: u64) -> (Vec<CpuLocation>, BTreeMap<u32, usize>) {
+fn random_places(
+    shape: (u32, u32, u32, u32),
+    count: usize,
+    seed: u64,
+) -> (Vec<CpuLocation>, BTreeMap<u32, usize>) {
     let (model, from) = many_flows(topology(shape.0, shape.1, shape.2, shape.3), count, seed);
     let then = after(&from, &plan(&model, &from));
     let mut counts = BTreeMap::new();
@@ -242,7 +246,7 @@ fn spread(shape: (u32, u32, u32, u32), count: usize, seed: u64) -> (Vec<CpuLocat
 fn queues_take_one_core_each_of_the_nics_node() {
     for seed in 0..8 {
         for (shape, count) in [((2, 1, 8, 1), 7), ((2, 1, 8, 2), 8), ((2, 4, 4, 2), 16), ((4, 1, 4, 1), 3)] {
-            let (places, counts) = spread(shape, count, seed);
+            let (places, counts) = random_places(shape, count, seed);
             let cores: std::collections::BTreeSet<u32> =
                 counts.keys().map(|cpu| places[*cpu as usize].core[0]).collect();
             assert!(counts.keys().all(|cpu| places[*cpu as usize].node == 0), "{shape:?} {counts:?}");
@@ -255,13 +259,13 @@ fn queues_take_one_core_each_of_the_nics_node() {
 fn more_queues_than_cores_take_siblings_and_then_share_cpus_evenly_but_leave_no_node() {
     for seed in 0..8 {
         // Six cores with two threads each: eight queues use all cores.
-        let (places, counts) = spread((2, 1, 6, 2), 8, seed);
+        let (places, counts) = random_places((2, 1, 6, 2), 8, seed);
         let cores: std::collections::BTreeSet<u32> =
             counts.keys().map(|cpu| places[*cpu as usize].core[0]).collect();
         assert_eq!((counts.len(), cores.len()), (8, 6), "{counts:?}");
         assert!(counts.keys().all(|cpu| places[*cpu as usize].node == 0), "{counts:?}");
         // Twenty queues on eight CPUs.
-        let (places, counts) = spread((2, 1, 4, 2), 20, seed);
+        let (places, counts) = random_places((2, 1, 4, 2), 20, seed);
         assert!(counts.keys().all(|cpu| places[*cpu as usize].node == 0), "{counts:?}");
         assert!(counts.len() == 8 && counts.values().all(|count| *count <= 3), "{counts:?}");
     }

@@ -3,13 +3,13 @@
 //! the planner, so it also checks those.
 
 use crate::pairs::{Class, Pair, classify};
-use crate::tune::model::{Model, Placing, costs};
+use crate::tune::model::{Assignment, Model, costs};
 use crate::tune::plan::{MARGIN, Moved};
 use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 
 /// What a placement costs.
-pub type Cost = fn(&Model, &Placing) -> f64;
+pub type Cost = fn(&Model, &Assignment) -> f64;
 
 const MAX_STEPS: usize = 64;
 const BEST_OF_GROUP: usize = 2;
@@ -18,13 +18,13 @@ const CROWDED: f64 = 0.5;
 type Step = Vec<(Moved, CpuSet)>;
 
 /// The placement in which the descent ends.
-pub fn descend(model: &Model, from: &Placing, measure: Cost) -> Placing {
-    let mut placing = from.clone();
-    let mut cost = measure(model, &placing);
+pub fn descend(model: &Model, from: &Assignment, measure: Cost) -> Assignment {
+    let mut assignment = from.clone();
+    let mut cost = measure(model, &assignment);
     for _ in 0..MAX_STEPS {
         let mut best: Option<(Step, f64, f64)> = None;
-        for step in steps(model, &placing) {
-            let mut then = placing.clone();
+        for step in steps(model, &assignment) {
+            let mut then = assignment.clone();
             step.iter().for_each(|(what, to)| make(&mut then, *what, to));
             let after = measure(model, &then);
             let gain = (cost - after) / step.len() as f64;
@@ -33,36 +33,36 @@ pub fn descend(model: &Model, from: &Placing, measure: Cost) -> Placing {
             }
         }
         let Some((step, after, _)) = best else { break };
-        step.iter().for_each(|(what, to)| make(&mut placing, *what, to));
+        step.iter().for_each(|(what, to)| make(&mut assignment, *what, to));
         cost = after;
     }
-    placing
+    assignment
 }
 
 /// The cost of version 0.1: the classes of the links and the overload of CPUs.
-pub fn first_cost(model: &Model, placing: &Placing) -> f64 {
-    distance(model, placing, 1.0) + 4.0 * overload(model, placing)
+pub fn first_cost(model: &Model, assignment: &Assignment) -> f64 {
+    distance(model, assignment, 1.0) + 4.0 * overload(model, assignment)
 }
 
 /// The present cost.
-pub fn present_cost(model: &Model, placing: &Placing) -> f64 {
-    distance(model, placing, costs::FAR)
-        + crowding(model, placing)
-        + costs::OVERLOAD * overload(model, placing)
+pub fn present_cost(model: &Model, assignment: &Assignment) -> f64 {
+    distance(model, assignment, costs::FAR)
+        + crowding(model, assignment)
+        + costs::OVERLOAD * overload(model, assignment)
 }
 
-fn distance(model: &Model, placing: &Placing, far_cost: f64) -> f64 {
+fn distance(model: &Model, assignment: &Assignment, far_cost: f64) -> f64 {
     let rank = |flow: u32, application: u32| {
         let class = classify(&model.places, Pair { flow, application }).unwrap_or(Class::SameCpu);
         Class::ALL.iter().position(|of| *of == class).unwrap() as f64
     };
     let of_link = |link: &crate::tune::model::Link| {
-        let Some(flow) = placing.queues[link.queue] else { return costs::UNSTEERED * link.weight };
+        let Some(flow) = assignment.queues[link.queue] else { return costs::UNSTEERED * link.weight };
         let node = model.queues[link.queue].node;
         let place = model.place(flow).map(|place| place.node);
         let has_node = model.places.iter().any(|place| Some(place.node) == node);
         let far = if node.is_some() && place != node && has_node { far_cost } else { 0.0 };
-        let cpus = &placing.threads[link.thread];
+        let cpus = &assignment.threads[link.thread];
         let ranks: f64 = cpus.iter().map(|cpu| rank(flow, cpu)).sum();
         link.weight * (far + ranks / cpus.len().max(1) as f64)
     };
@@ -70,14 +70,14 @@ fn distance(model: &Model, placing: &Placing, far_cost: f64) -> f64 {
 }
 
 /// Each queue beside a busier one of its CPU, and each CPU beside a busier one of its core.
-fn crowding(model: &Model, placing: &Placing) -> f64 {
+fn crowding(model: &Model, assignment: &Assignment) -> f64 {
     let weight = |queue: usize| -> f64 {
         model.links.iter().filter(|link| link.queue == queue).map(|link| link.weight).sum()
     };
     let all_but_most =
         |weights: &[f64]| weights.iter().sum::<f64>() - weights.iter().copied().fold(0.0, f64::max);
     let of_cpu = |cpu: u32| -> Vec<f64> {
-        let queues = (0..model.queues.len()).filter(|queue| placing.queues[*queue] == Some(cpu));
+        let queues = (0..model.queues.len()).filter(|queue| assignment.queues[*queue] == Some(cpu));
         queues.map(weight).collect()
     };
     let mut cost = 0.0;
@@ -95,18 +95,18 @@ fn crowding(model: &Model, placing: &Placing) -> f64 {
     cost
 }
 
-fn loads(model: &Model, placing: &Placing) -> BTreeMap<u32, f64> {
+fn loads(model: &Model, assignment: &Assignment) -> BTreeMap<u32, f64> {
     let mut loads: BTreeMap<u32, f64> = model
         .places
         .iter()
         .map(|place| (place.cpu, model.other.get(&place.cpu).copied().unwrap_or(0.0)))
         .collect();
-    for (queue, cpu) in model.queues.iter().zip(&placing.queues) {
+    for (queue, cpu) in model.queues.iter().zip(&assignment.queues) {
         if let Some(load) = cpu.and_then(|cpu| loads.get_mut(&cpu)) {
             *load += queue.load;
         }
     }
-    for (thread, cpus) in model.threads.iter().zip(&placing.threads) {
+    for (thread, cpus) in model.threads.iter().zip(&assignment.threads) {
         for cpu in cpus.iter() {
             if let Some(load) = loads.get_mut(&cpu) {
                 *load += thread.load / cpus.len() as f64;
@@ -116,14 +116,14 @@ fn loads(model: &Model, placing: &Placing) -> BTreeMap<u32, f64> {
     loads
 }
 
-fn overload(model: &Model, placing: &Placing) -> f64 {
-    loads(model, placing).values().map(|load| (load - costs::FULL).max(0.0)).sum()
+fn overload(model: &Model, assignment: &Assignment) -> f64 {
+    loads(model, assignment).values().map(|load| (load - costs::FULL).max(0.0)).sum()
 }
 
-fn make(placing: &mut Placing, what: Moved, to: &CpuSet) {
+fn make(assignment: &mut Assignment, what: Moved, to: &CpuSet) {
     match what {
-        Moved::Queue(index) => placing.queues[index] = to.iter().next(),
-        Moved::Thread(index) => placing.threads[index] = to.clone(),
+        Moved::Queue(index) => assignment.queues[index] = to.iter().next(),
+        Moved::Thread(index) => assignment.threads[index] = to.clone(),
     }
 }
 
@@ -138,13 +138,13 @@ fn groups(model: &Model) -> Vec<Vec<u32>> {
 
 /// All steps to consider: a thread to a group, a queue to a CPU, and a queue to a CPU together with all its threads to
 /// that group.
-fn steps(model: &Model, placing: &Placing) -> Vec<Step> {
+fn steps(model: &Model, assignment: &Assignment) -> Vec<Step> {
     let groups = groups(model);
-    let loads = loads(model, placing);
+    let loads = loads(model, assignment);
     let mut steps: Vec<Step> = Vec::new();
     for (index, thread) in model.threads.iter().enumerate() {
         let Some(open) = &thread.open else { continue };
-        let feeding = feeding(model, placing, index);
+        let feeding = feeding(model, assignment, index);
         let sets = groups.iter().flat_map(|group| choices(model, group, open, &feeding));
         steps.extend(sets.map(|set| vec![(Moved::Thread(index), set)]));
     }
@@ -166,7 +166,7 @@ fn steps(model: &Model, placing: &Placing) -> Vec<Step> {
                     let set =
                         open.and_then(|open| choices(model, group, open, &[cpu]).into_iter().next_back());
                     if let Some(set) =
-                        set.filter(|_| !is_well_placed(model, &placing.threads[*thread], group, cpu))
+                        set.filter(|_| !is_well_placed(model, &assignment.threads[*thread], group, cpu))
                     {
                         step.push((Moved::Thread(*thread), set));
                     }
@@ -189,9 +189,9 @@ fn threads_of(model: &Model, queue: usize) -> Vec<usize> {
 }
 
 /// CPUs of the queues whose flows a thread uses.
-fn feeding(model: &Model, placing: &Placing, thread: usize) -> Vec<u32> {
+fn feeding(model: &Model, assignment: &Assignment, thread: usize) -> Vec<u32> {
     let of_thread = model.links.iter().filter(|link| link.thread == thread);
-    of_thread.filter_map(|link| placing.queues[link.queue]).collect()
+    of_thread.filter_map(|link| assignment.queues[link.queue]).collect()
 }
 
 fn is_well_placed(model: &Model, cpus: &CpuSet, group: &[u32], flow: u32) -> bool {

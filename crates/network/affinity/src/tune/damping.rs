@@ -24,12 +24,12 @@ pub enum Verdict {
 
 /// History of the objects.
 #[derive(Debug, Default)]
-pub struct Steady<K> {
+pub struct ChangeDamper<K> {
     wanted: BTreeMap<K, u32>,
     made: BTreeMap<K, Vec<Duration>>,
 }
 
-impl<K: Ord + Clone> Steady<K> {
+impl<K: Ord + Clone> ChangeDamper<K> {
     /// Creates an empty history.
     pub fn new() -> Self {
         Self { wanted: BTreeMap::new(), made: BTreeMap::new() }
@@ -75,26 +75,26 @@ mod tests {
 
     #[test]
     fn only_persistent_targets_are_applied() {
-        let mut steady = Steady::new();
+        let mut damper = ChangeDamper::new();
         let at = |second| Duration::from_secs(second);
-        assert_eq!(steady.judge(&["a"], at(1)), [Verdict::Wait]);
-        assert!(steady.is_waiting());
-        assert!(steady.judge(&[], at(2)).is_empty());
-        assert_eq!(steady.judge(&["a"], at(3)), [Verdict::Wait]);
-        assert_eq!(steady.judge(&["a", "b"], at(4)), [Verdict::Make, Verdict::Wait]);
-        assert_eq!(steady.judge(&["b"], at(5)), [Verdict::Make]);
-        assert!(!steady.is_waiting());
+        assert_eq!(damper.judge(&["a"], at(1)), [Verdict::Wait]);
+        assert!(damper.is_waiting());
+        assert!(damper.judge(&[], at(2)).is_empty());
+        assert_eq!(damper.judge(&["a"], at(3)), [Verdict::Wait]);
+        assert_eq!(damper.judge(&["a", "b"], at(4)), [Verdict::Make, Verdict::Wait]);
+        assert_eq!(damper.judge(&["b"], at(5)), [Verdict::Make]);
+        assert!(!damper.is_waiting());
     }
 
     proptest! {
         #[test]
         fn changes_are_rare_for_any_sequence_of_targets(wishes in proptest::collection::vec((0u64..3000, proptest::collection::btree_set(0u8..4, 0..4)), 1..400)) {
-            let mut steady = Steady::new();
+            let mut damper = ChangeDamper::new();
             let (mut now, mut made) = (0, Vec::new());
             for (pause_ms, wanted) in wishes {
                 now += pause_ms;
                 let wanted: Vec<u8> = wanted.into_iter().collect();
-                let verdicts = steady.judge(&wanted, Duration::from_millis(now));
+                let verdicts = damper.judge(&wanted, Duration::from_millis(now));
                 for (thing, _) in wanted.iter().zip(&verdicts).filter(|(_, verdict)| **verdict == Verdict::Make) {
                     made.push((*thing, now));
                 }

@@ -1,7 +1,7 @@
-//! Where the queues of one or several NICs go, and how many of them are used: one a core of each NIC's node, the other
-//! hardware threads of these cores last, and another node only if the NIC's has no CPU. Half of the cores that share a
-//! last-level cache are for the applications of the queues on the other half, if the driver can reduce the number of
-//! queues or direct packets to some of them.
+//! Assigns the queues of one or several NICs to CPUs, and chooses how many queues to use. Each queue gets a core of the
+//! NIC's node. When the cores are exhausted, further queues get their other hardware threads. CPUs of another node are
+//! used only if the NIC's node has none. If the driver can reduce the number of queues, or direct packets to some of them,
+//! half of the cores that share a last-level cache are left to the applications of the queues on the other half.
 //!
 //! Source: Hanford et al. 2014 for a flow and its application on different cores of the NIC's socket; Linux
 //! Documentation/networking/scaling.rst ("one for each CPU in the system ... hyperthreading"), ethtool(8) (-L, -X).
@@ -18,17 +18,17 @@ use longma_topology::CpuLocation;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a driver can do about its queues.
+/// How a driver can change the use of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Abilities {
-    /// Whether its receive queues also send, and their number can be changed (`ethtool -L`); `None` if it cannot.
+pub struct DriverCapabilities {
+    /// Whether its receive queues also send; `None` if their number cannot be changed (`ethtool -L`).
     pub is_combined: Option<bool>,
     /// Whether packets can be directed to some of the queues (`ethtool -X`).
     pub has_table: bool,
 }
 
-impl Abilities {
-    /// Asks the driver of `nic`.
+impl DriverCapabilities {
+    /// Queries the driver of `nic`.
     pub fn of(host: &dyn Host, nic: &Nic) -> Self {
         let fact = |fact| host.driver(nic.name.name(), fact).ok();
         let is_combined = fact(DriverFact::CombinedChannels).map(|combined| combined > 0);
@@ -44,7 +44,7 @@ impl Abilities {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// By an interrupt. The name survives changes of the number of queues, the number need not.
+    /// By an interrupt. A change of the number of queues keeps the interrupt's name, but may change its number.
     Irq {
         /// Number of the interrupt.
         number: u32,
@@ -65,8 +65,8 @@ pub struct Queues {
     pub interface: Interface,
     /// Number of its queues.
     pub count: usize,
-    /// What its driver can do.
-    pub abilities: Abilities,
+    /// The capabilities of its driver.
+    pub abilities: DriverCapabilities,
     /// The queues to use, with a CPU each.
     pub used: Vec<(Target, u32)>,
 }
@@ -76,7 +76,7 @@ pub struct Queues {
 pub struct Group {
     /// The NUMA node.
     pub node: u32,
-    /// The NICs whose queues are here.
+    /// The NICs with queues on these CPUs.
     pub interfaces: Vec<Interface>,
     /// CPUs of the queues.
     pub flows: CpuSet,
@@ -84,23 +84,24 @@ pub struct Group {
     pub applications: CpuSet,
 }
 
-/// Where the queues of all NICs go.
+/// The CPUs of all queues and of their applications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Spread {
+pub struct QueuePlacement {
     /// The queues of each NIC.
     pub nics: Vec<Queues>,
-    /// The queues by cache, with the CPUs of their applications.
+    /// The queues grouped by last-level cache, with the CPUs of their applications.
     pub groups: Vec<Group>,
     /// CPUs for the applications of all groups.
     pub applications: CpuSet,
 }
 
-impl Spread {
-    /// Places the queues of `nics`, each on its own node, around a pair that was chosen for one flow. `allowed` are the
-    /// CPUs of applications; `None` allows all. With `software`, packets are steered by RPS even if there are interrupts.
+impl QueuePlacement {
+    /// Places the queues of each NIC on its node, beginning with the CPUs of a pair that was chosen for one flow.
+    /// Applications may use the CPUs of `allowed`; `None` allows all. With `software`, packets are steered by RPS even if
+    /// there are interrupts.
     pub fn of(
         places: &[CpuLocation],
-        nics: &[(&Nic, Abilities)],
+        nics: &[(&Nic, DriverCapabilities)],
         pair: Pair,
         allowed: Option<&CpuSet>,
         software: bool,
@@ -110,7 +111,7 @@ impl Spread {
         {
             return Self::single(places, nic, *abilities, pair, software);
         }
-        // Pairs on one core were faster than others, so applications share the cores of queues.
+        // Pairs on one core were fastest, so applications share the cores of queues.
         let shares = matches!(classify(places, pair), Some(Class::SameCpu | Class::Siblings) | None);
         let homes: Vec<u32> = nics.iter().map(|(nic, _)| home(places, nic, pair)).collect();
         let mut nodes: BTreeMap<u32, Node> = BTreeMap::new();
@@ -130,8 +131,14 @@ impl Spread {
         Self { nics: placed, groups, applications }
     }
 
-    /// A single queue stays where it was measured.
-    fn single(places: &[CpuLocation], nic: &Nic, abilities: Abilities, pair: Pair, software: bool) -> Self {
+    /// Keeps a single queue on the CPU on which it was measured.
+    fn single(
+        places: &[CpuLocation],
+        nic: &Nic,
+        abilities: DriverCapabilities,
+        pair: Pair,
+        software: bool,
+    ) -> Self {
         let used = targets(nic, software).into_iter().map(|target| (target, pair.flow)).collect();
         let queues = Queues { interface: nic.name.clone(), count: 1, abilities, used };
         let applications = CpuSet::one(pair.application);
@@ -149,7 +156,7 @@ impl Spread {
         self.nics.iter().flat_map(|nic| nic.used.iter().map(|(_, cpu)| *cpu)).collect()
     }
 
-    /// Number of queues used, and of all queues.
+    /// The number of used queues, and of all queues.
     pub fn counts(&self) -> (usize, usize) {
         (self.nics.iter().map(|nic| nic.used.len()).sum(), self.nics.iter().map(|nic| nic.count).sum())
     }
@@ -207,12 +214,13 @@ fn groups(
             groups.push(Group { node: *number, interfaces, flows, applications });
         }
     }
-    // The pair's first.
+    // The pair's group comes first.
     groups.sort_by_key(|group| !group.flows.contains(pair.flow));
     groups
 }
 
-/// The CPUs among `near` for applications: cores without queues, or CPUs without queues, or all, as far as allowed.
+/// The CPUs for applications among the allowed ones of `near`: those of cores without queues; if there are none, those
+/// without queues; otherwise all.
 fn applications(
     places: &[CpuLocation],
     near: impl Iterator<Item = u32>,

@@ -18,20 +18,20 @@ fn nic(node: Option<u32>, queues: u32) -> Nic {
     }
 }
 
-const ALL: Abilities = Abilities { is_combined: Some(true), has_table: true };
+const ALL: DriverCapabilities = DriverCapabilities { is_combined: Some(true), has_table: true };
 
 fn pair(flow: u32, application: u32) -> Pair {
     Pair { flow, application }
 }
 
-fn cpus(spread: &Spread) -> Vec<u32> {
+fn cpus(spread: &QueuePlacement) -> Vec<u32> {
     spread.nics.iter().flat_map(|nic| nic.used.iter().map(|(_, cpu)| *cpu)).collect()
 }
 
 #[test]
 fn sixteen_queues_become_one_for_each_of_half_of_the_cores_of_the_nics_node() {
     let places = topology(2, 1, 8, 1);
-    let spread = Spread::of(&places, &[(&nic(Some(1), 16), ALL)], pair(8, 9), None, false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(1), 16), ALL)], pair(8, 9), None, false);
     assert_eq!(cpus(&spread), [8, 10, 11, 12]);
     assert_eq!(spread.applications.to_string(), "9,13-15");
     assert_eq!(spread.counts(), (4, 16));
@@ -40,12 +40,24 @@ fn sixteen_queues_become_one_for_each_of_half_of_the_cores_of_the_nics_node() {
 #[test]
 fn queues_that_cannot_be_reduced_share_the_cpus_of_the_node_evenly() {
     let places = topology(2, 1, 8, 1);
-    let spread = Spread::of(&places, &[(&nic(Some(1), 16), Abilities::default())], pair(8, 9), None, false);
+    let spread = QueuePlacement::of(
+        &places,
+        &[(&nic(Some(1), 16), DriverCapabilities::default())],
+        pair(8, 9),
+        None,
+        false,
+    );
     let mut counts = BTreeMap::new();
     cpus(&spread).into_iter().for_each(|cpu| *counts.entry(cpu).or_insert(0) += 1);
     assert_eq!(counts, (8..16).map(|cpu| (cpu, 2)).collect());
     // Fewer than the cores: the rest is for applications.
-    let spread = Spread::of(&places, &[(&nic(Some(1), 6), Abilities::default())], pair(8, 9), None, false);
+    let spread = QueuePlacement::of(
+        &places,
+        &[(&nic(Some(1), 6), DriverCapabilities::default())],
+        pair(8, 9),
+        None,
+        false,
+    );
     assert_eq!(
         (cpus(&spread), spread.applications.to_string()),
         (vec![8, 10, 11, 12, 13, 14], "9,15".into())
@@ -56,9 +68,15 @@ fn queues_that_cannot_be_reduced_share_the_cpus_of_the_node_evenly() {
 fn siblings_come_last_and_cpu_0_after_other_cores() {
     // CPUs 0 to 3 and their siblings 8 to 11 on node 0.
     let places = topology(2, 1, 4, 2);
-    let spread = Spread::of(&places, &[(&nic(Some(0), 8), Abilities::default())], pair(1, 2), None, false);
+    let spread = QueuePlacement::of(
+        &places,
+        &[(&nic(Some(0), 8), DriverCapabilities::default())],
+        pair(1, 2),
+        None,
+        false,
+    );
     assert_eq!(cpus(&spread), [1, 3, 0, 2, 9, 11, 8, 10]);
-    let spread = Spread::of(&places, &[(&nic(Some(0), 8), ALL)], pair(1, 2), None, false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(0), 8), ALL)], pair(1, 2), None, false);
     assert_eq!((cpus(&spread), spread.applications.to_string()), (vec![1, 3], "0,2,8,10".into()));
 }
 
@@ -67,12 +85,12 @@ fn an_unknown_node_is_that_of_the_pair_and_a_cpuset_narrows_applications_only() 
     let places = topology(2, 1, 4, 1);
     let allowed: CpuSet = "4-6".parse().unwrap();
     for node in [None, Some(7)] {
-        let spread = Spread::of(&places, &[(&nic(node, 2), ALL)], pair(7, 4), Some(&allowed), false);
+        let spread = QueuePlacement::of(&places, &[(&nic(node, 2), ALL)], pair(7, 4), Some(&allowed), false);
         assert_eq!((cpus(&spread), spread.applications.to_string()), (vec![7, 5], "4,6".into()));
     }
     // No CPU of the node is allowed: the pair's own.
     let only: CpuSet = "1".parse().unwrap();
-    let spread = Spread::of(&places, &[(&nic(Some(1), 2), ALL)], pair(4, 1), Some(&only), false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(1), 2), ALL)], pair(4, 1), Some(&only), false);
     assert_eq!(spread.applications, only);
 }
 
@@ -80,9 +98,9 @@ fn an_unknown_node_is_that_of_the_pair_and_a_cpuset_narrows_applications_only() 
 fn two_nics_divide_the_cores_and_one_queue_stays_where_it_was_measured() {
     let places = topology(2, 1, 8, 1);
     let (one, other) = (nic(Some(0), 8), nic(Some(0), 8));
-    let spread = Spread::of(&places, &[(&one, ALL), (&other, ALL)], pair(1, 2), None, false);
+    let spread = QueuePlacement::of(&places, &[(&one, ALL), (&other, ALL)], pair(1, 2), None, false);
     assert_eq!(cpus(&spread), [1, 3, 4, 5]);
-    let spread = Spread::of(&places, &[(&nic(Some(0), 1), ALL)], pair(1, 2), None, false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(0), 1), ALL)], pair(1, 2), None, false);
     assert_eq!((cpus(&spread), spread.counts()), (vec![1], (1, 1)));
     assert_eq!(spread.applications.to_string(), "2");
 }
@@ -90,20 +108,20 @@ fn two_nics_divide_the_cores_and_one_queue_stays_where_it_was_measured() {
 #[test]
 fn a_pair_on_one_core_leaves_all_cores_to_both() {
     let places = topology(1, 1, 4, 1);
-    let spread = Spread::of(&places, &[(&nic(Some(0), 8), ALL)], pair(1, 1), None, false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(0), 8), ALL)], pair(1, 1), None, false);
     assert_eq!((cpus(&spread), spread.applications.to_string()), (vec![1, 2, 3, 0], "0-3".into()));
 }
 
 #[test]
 fn software_steering_uses_the_receive_queues_and_never_reduces_them() {
     let places = topology(1, 1, 4, 1);
-    let spread = Spread::of(&places, &[(&nic(Some(0), 2), ALL)], pair(1, 2), None, true);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(0), 2), ALL)], pair(1, 2), None, true);
     let used: Vec<Target> = spread.nics[0].used.iter().map(|(target, _)| target.clone()).collect();
     assert_eq!(used, [Target::Rps { queue: 0 }, Target::Rps { queue: 1 }]);
 }
 
 /// The groups of a spread: interfaces, CPUs of queues, CPUs of applications.
-fn groups(spread: &Spread) -> Vec<(String, String, String)> {
+fn groups(spread: &QueuePlacement) -> Vec<(String, String, String)> {
     let words = |group: &Group| {
         let names: Vec<&str> = group.interfaces.iter().map(Interface::name).collect();
         (names.join(" "), group.flows.to_string(), group.applications.to_string())
@@ -119,13 +137,13 @@ fn named(name: &str, nic: Nic) -> Nic {
 fn each_nic_of_a_bond_has_cpus_of_its_own_node() {
     let places = topology(2, 1, 8, 1);
     let (one, other) = (named("eth0", nic(Some(0), 16)), named("eth1", nic(Some(1), 16)));
-    let spread = Spread::of(&places, &[(&one, ALL), (&other, ALL)], pair(1, 2), None, false);
+    let spread = QueuePlacement::of(&places, &[(&one, ALL), (&other, ALL)], pair(1, 2), None, false);
     let expected = [("eth0", "1,3-5", "0,2,6-7"), ("eth1", "8-11", "12-15")];
     let expected = expected.map(|(nic, flows, apps)| (nic.into(), flows.into(), apps.into()));
     assert_eq!(groups(&spread), expected);
     // A slave whose node is unknown has the pair's.
     let unknown = named("eth1", nic(None, 16));
-    let spread = Spread::of(&places, &[(&one, ALL), (&unknown, ALL)], pair(1, 2), None, false);
+    let spread = QueuePlacement::of(&places, &[(&one, ALL), (&unknown, ALL)], pair(1, 2), None, false);
     assert_eq!(cpus(&spread), [1, 3, 4, 5]);
     assert_eq!(groups(&spread).len(), 1);
 }
@@ -134,12 +152,18 @@ fn each_nic_of_a_bond_has_cpus_of_its_own_node() {
 fn queues_and_their_applications_share_a_cache_on_hosts_with_many() {
     // Four caches of four cores on each of two sockets.
     let places = topology(2, 4, 4, 1);
-    let spread = Spread::of(&places, &[(&nic(Some(0), 3), ALL)], pair(5, 6), None, false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(0), 3), ALL)], pair(5, 6), None, false);
     assert_eq!(cpus(&spread), [5, 4, 1]);
     let expected = [("eth0", "4-5", "6-7"), ("eth0", "1", "0,2-3")];
     assert_eq!(groups(&spread), expected.map(|(nic, flows, apps)| (nic.into(), flows.into(), apps.into())));
     // Without a choice of their number, queues leave every cache the same room.
-    let spread = Spread::of(&places, &[(&nic(Some(0), 12), Abilities::default())], pair(5, 6), None, false);
+    let spread = QueuePlacement::of(
+        &places,
+        &[(&nic(Some(0), 12), DriverCapabilities::default())],
+        pair(5, 6),
+        None,
+        false,
+    );
     for group in &spread.groups {
         assert_eq!((group.flows.len(), group.applications.len()), (3, 1), "{group:?}");
         let first = group.flows.iter().next().unwrap() / 4;
@@ -151,7 +175,7 @@ fn queues_and_their_applications_share_a_cache_on_hosts_with_many() {
 fn a_cache_in_which_no_application_may_run_has_no_queues() {
     let places = topology(1, 4, 4, 1);
     let allowed: CpuSet = "8-11".parse().unwrap();
-    let spread = Spread::of(&places, &[(&nic(Some(0), 16), ALL)], pair(8, 9), Some(&allowed), false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(0), 16), ALL)], pair(8, 9), Some(&allowed), false);
     assert_eq!(groups(&spread), [("eth0".into(), "8,10".into(), "9,11".into())]);
 }
 
@@ -165,7 +189,7 @@ fn applications_stay_on_the_nics_node_where_a_cache_spans_two() {
     // Without the rule, application 1 of node 0 would come first.
     assert_eq!(found[0].pair, pair(4, 5));
     assert!(found[..12].iter().all(|of| of.is_near == Some(true) && of.is_application_near == Some(true)));
-    let spread = Spread::of(&places, &[(&nic(Some(1), 8), ALL)], pair(4, 5), None, false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(1), 8), ALL)], pair(4, 5), None, false);
     assert_eq!(groups(&spread), [("eth0".into(), "4,6".into(), "5,7".into())]);
 }
 
@@ -173,6 +197,6 @@ fn applications_stay_on_the_nics_node_where_a_cache_spans_two() {
 #[test]
 fn caches_of_one_core_count_as_one() {
     let places = topology(1, 8, 1, 1);
-    let spread = Spread::of(&places, &[(&nic(Some(0), 8), ALL)], pair(1, 2), None, false);
+    let spread = QueuePlacement::of(&places, &[(&nic(Some(0), 8), ALL)], pair(1, 2), None, false);
     assert_eq!(groups(&spread), [("eth0".into(), "1,3-5".into(), "0,2,6-7".into())]);
 }

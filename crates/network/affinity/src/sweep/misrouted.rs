@@ -1,0 +1,177 @@
+//! Checks from the counters of a run that the flow was processed on the CPU to which it was steered.
+//!
+//! Source: Linux net/core/dev.c (`softnet_data.processed` counts packets where their protocols run), proc(5)
+//! (/proc/interrupts).
+
+use super::Sample;
+use crate::vary::SweepParameter;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Minimum fraction of the packets that the flow's CPU must process. Acknowledgements and other traffic may be processed
+/// on other CPUs: between two namespaces of a host, up to 45 % of the packets were.
+const MIN_FLOW_SHARE: f64 = 0.25;
+/// Minimum fraction that one other CPU must process. It excludes flows that their application distributes over many CPUs.
+const MIN_OTHER_SHARE: f64 = 0.5;
+/// Minimum fraction of NET_RX softirqs on the flow's CPU. It is lower, because RPS also raises softirqs on the CPU where
+/// packets arrive.
+const MIN_FLOW_SOFTIRQ_SHARE: f64 = 0.05;
+/// Minimum number of events for a conclusion.
+const MIN_EVENTS: f64 = 100.0;
+
+/// A flow that was processed on another CPU than the one to which it was steered.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct MisroutedFlow {
+    /// The CPU to which it was steered.
+    pub flow: u32,
+    /// Fraction of the events on CPU `flow`.
+    pub flow_share: f64,
+    /// The CPU that had most of them.
+    pub cpu: u32,
+    /// Fraction of the events on CPU `cpu`.
+    pub other_share: f64,
+    /// The kind of the counted events.
+    pub what: Evidence,
+}
+
+/// A kind of events that shows which CPU processed a flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Evidence {
+    /// Interrupts of the interface's queues.
+    Interrupts,
+    /// Packets processed by protocols.
+    Packets,
+    /// NET_RX softirqs.
+    Softirqs,
+}
+
+impl fmt::Display for MisroutedFlow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { flow, flow_share, cpu, other_share, what } = self;
+        let what = match what {
+            Evidence::Interrupts => "interrupts of the queues",
+            Evidence::Packets => "packets",
+            Evidence::Softirqs => "NET_RX softirqs",
+        };
+        let (flow_share, other_share) = (flow_share * 100.0, other_share * 100.0);
+        write!(
+            f,
+            "CPU {cpu} had {other_share:.0} % of the {what}, and CPU {flow}, where the flow was sent, {flow_share:.0} %"
+        )
+    }
+}
+
+impl Sample {
+    /// Returns how the flow was processed if another CPU processed it. Returns `None` also if too few events were counted,
+    /// and for variants that move the processing by design, to the application's CPU or to a thread.
+    pub fn misrouted(&self, is_software: bool) -> Option<MisroutedFlow> {
+        let is_on = |parameter| self.variant.get(&parameter).is_some_and(|value| *value > 0);
+        if [SweepParameter::Rfs, SweepParameter::BusyPoll, SweepParameter::Threaded].into_iter().any(is_on) {
+            return None;
+        }
+        let (kernel, flow) = (&self.kernel, self.pair.flow);
+        let of = |what, counts: &BTreeMap<u32, u64>, min_share| misrouted(what, counts, flow, min_share);
+        let interrupts =
+            (!is_software).then(|| of(Evidence::Interrupts, &kernel.queue_interrupts, MIN_FLOW_SHARE));
+        let packets = of(Evidence::Packets, &kernel.packets, MIN_FLOW_SHARE);
+        let softirqs = || of(Evidence::Softirqs, &kernel.receptions, MIN_FLOW_SOFTIRQ_SHARE);
+        let is_counted = !kernel.packets.is_empty();
+        interrupts.flatten().or(packets).or_else(|| softirqs().filter(|_| !is_counted))
+    }
+
+    /// Returns whether the counters show which CPU processed the flow.
+    pub fn shows_arrival(&self) -> bool {
+        let kernel = &self.kernel;
+        [&kernel.packets, &kernel.receptions].into_iter().any(|counts| sum(counts) >= MIN_EVENTS)
+    }
+}
+
+fn sum(counts: &BTreeMap<u32, u64>) -> f64 {
+    counts.values().map(|count| *count as f64).sum()
+}
+
+fn misrouted(
+    what: Evidence,
+    counts: &BTreeMap<u32, u64>,
+    flow: u32,
+    min_share: f64,
+) -> Option<MisroutedFlow> {
+    let all = sum(counts);
+    let (cpu, most) = counts.iter().max_by_key(|(cpu, count)| (**count, **cpu == flow))?;
+    let part = |count: u64| count as f64 / all.max(1.0);
+    let (flow_share, other_share) = (part(counts.get(&flow).copied().unwrap_or(0)), part(*most));
+    let is_misrouted =
+        all >= MIN_EVENTS && *cpu != flow && flow_share < min_share && other_share >= MIN_OTHER_SHARE;
+    is_misrouted.then_some(MisroutedFlow { flow, flow_share, cpu: *cpu, other_share, what })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::KernelCounts;
+    use crate::pairs::{Class, Pair};
+
+    fn sample(packets: &[(u32, u64)], softirqs: &[(u32, u64)], interrupts: &[(u32, u64)]) -> Sample {
+        let counts = |counts: &[(u32, u64)]| counts.iter().copied().collect();
+        let kernel = KernelCounts {
+            packets: counts(packets),
+            receptions: counts(softirqs),
+            queue_interrupts: counts(interrupts),
+            ..Default::default()
+        };
+        Sample {
+            pair: Pair { flow: 1, application: 2 },
+            class: Class::SharedCache,
+            repeat: 0,
+            variant: Default::default(),
+            at: 0,
+            rate: Some(Default::default()),
+            failure: None,
+            refused: false,
+            kernel,
+            hardware: Default::default(),
+            migrations: None,
+        }
+    }
+
+    /// A bond whose own queues were steered to CPU 1: its NIC delivers to CPU 2.
+    #[test]
+    fn a_flow_that_stayed_where_it_was_is_noticed() {
+        let misrouted = sample(&[(0, 100), (1, 0), (2, 90_000)], &[], &[]).misrouted(true).unwrap();
+        assert_eq!((misrouted.flow, misrouted.cpu, misrouted.what), (1, 2, Evidence::Packets));
+        let words = misrouted.to_string();
+        assert!(words.contains("CPU 2 had 100 % of the packets") && words.contains("CPU 1"), "{words}");
+        // Older kernels and files have softirqs only.
+        let misrouted = sample(&[], &[(1, 3), (2, 5000)], &[]).misrouted(true).unwrap();
+        assert_eq!((misrouted.cpu, misrouted.what), (2, Evidence::Softirqs));
+        // One of two interrupts was not moved, and its packets were processed where it was delivered.
+        let misrouted =
+            sample(&[(1, 50_000), (2, 40_000)], &[], &[(1, 10), (2, 900)]).misrouted(false).unwrap();
+        assert_eq!(misrouted.what, Evidence::Interrupts);
+    }
+
+    #[test]
+    fn acknowledgements_other_traffic_and_rps_do_not_count_as_misrouted() {
+        // Measured between two namespaces with RPS, data to CPU 1 and acknowledgements on CPU 0.
+        assert_eq!(
+            sample(&[(0, 13_652), (1, 19_941)], &[(0, 14_764), (1, 19_274)], &[]).misrouted(true),
+            None
+        );
+        assert_eq!(sample(&[], &[(0, 42_235), (1, 42_233)], &[]).misrouted(true), None);
+        // A load with its own threads on all CPUs.
+        assert_eq!(sample(&[(0, 300), (1, 200), (2, 300), (3, 300)], &[], &[]).misrouted(true), None);
+        // Nothing was counted.
+        assert_eq!(sample(&[(2, 20)], &[], &[]).misrouted(true), None);
+        assert!(!sample(&[(2, 20)], &[], &[]).shows_arrival());
+        // With RPS, interrupts stay where they are.
+        assert_eq!(sample(&[(1, 9000)], &[], &[(2, 9000)]).misrouted(true), None);
+        // RFS moves packets to the application's CPU.
+        let mut moved = sample(&[(2, 90_000)], &[], &[]);
+        moved.variant = [(SweepParameter::Rfs, 32_768)].into();
+        assert_eq!(moved.misrouted(true), None);
+        moved.variant = [(SweepParameter::Rfs, 0)].into();
+        assert!(moved.misrouted(true).is_some());
+    }
+}
