@@ -84,9 +84,9 @@ impl Cores {
     ///
     /// # Safety
     /// The flag must outlive the result.
-    pub unsafe fn list(&self, flag: *const Attention) -> Listed<'_> {
+    pub unsafe fn list(&self, flag: *const Attention) -> RegisteredFlag<'_> {
         self.running().push(FlagPointer(flag));
-        Listed { cores: self, flag: FlagPointer(flag) }
+        RegisteredFlag { cores: self, flag: FlagPointer(flag) }
     }
 
     fn running(&self) -> MutexGuard<'_, Vec<FlagPointer>> {
@@ -108,12 +108,12 @@ impl Cores {
 }
 
 /// A flag in the list of running cores.
-pub(crate) struct Listed<'a> {
+pub(crate) struct RegisteredFlag<'a> {
     cores: &'a Cores,
     flag: FlagPointer,
 }
 
-impl Drop for Listed<'_> {
+impl Drop for RegisteredFlag<'_> {
     fn drop(&mut self) {
         self.cores.running().retain(|f| *f != self.flag);
     }

@@ -108,7 +108,7 @@ pub(crate) fn duration(latency: Option<Latency>, clock: Frequency) -> Duration {
 
 /// Pending work of a core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Due {
+pub(crate) struct PendingWork {
     /// The core.
     pub core: usize,
     /// The earliest time to start.
@@ -122,7 +122,7 @@ pub(crate) struct Due {
 /// Pending work, ordered by time and then by the order of posting.
 #[derive(Debug, Default)]
 struct Waiting {
-    due: BTreeMap<(Time, u64), Due>,
+    due: BTreeMap<(Time, u64), PendingWork>,
     posted: u64,
 }
 
@@ -159,13 +159,13 @@ impl Kernel {
             let mut waiting = self.waiting();
             waiting.posted += 1;
             let number = waiting.posted;
-            waiting.due.insert((at, number), Due { core, at, work, takes });
+            waiting.due.insert((at, number), PendingWork { core, at, work, takes });
         }
         at.checked_add(takes).unwrap_or(at)
     }
 
     /// Removes the work that starts at `until` or earlier.
-    pub fn take(&self, until: Time) -> Vec<Due> {
+    pub fn take(&self, until: Time) -> Vec<PendingWork> {
         let mut waiting = self.waiting();
         if waiting.due.first_key_value().is_none_or(|((at, _), _)| *at > until) {
             return Vec::new();

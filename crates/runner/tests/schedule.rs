@@ -12,15 +12,15 @@ use simulator::{expected, guest, simulator};
 fn run(command: &mut Command) -> Output {
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = child.id() as i32;
-    let (done, waited) = std::sync::mpsc::channel::<()>();
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
     let guard = std::thread::spawn(move || {
-        if waited.recv_timeout(Duration::from_secs(60)).is_err() {
+        if receiver.recv_timeout(Duration::from_secs(60)).is_err() {
             // SAFETY: the call takes no pointers, and the child has not been waited for.
             unsafe { libc::kill(pid, libc::SIGKILL) };
         }
     });
     let output = child.wait_with_output().unwrap();
-    let _ = done.send(());
+    let _ = sender.send(());
     guard.join().unwrap();
     output
 }

@@ -205,7 +205,7 @@ mod tests {
     use longma_linux::image::ProcessImage;
     use proptest::prelude::*;
 
-    use crate::schedule::RosterImage;
+    use crate::schedule::ThreadTableImage;
 
     fn saved_state() -> SavedState {
         let process = ProcessImage {
@@ -234,7 +234,11 @@ mod tests {
             timers: Vec::new(),
             timers_made: 0,
         };
-        SavedState { process, roster: RosterImage { cores: Vec::new(), threads: Vec::new() }, now_ps: 8 }
+        SavedState {
+            process,
+            thread_table: ThreadTableImage { cores: Vec::new(), threads: Vec::new() },
+            now_ps: 8,
+        }
     }
 
     fn written(runs: &[(u64, Vec<u8>)]) -> Vec<u8> {

@@ -18,7 +18,7 @@ use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::{
-    RosterImage, Scheduler, SchedulerConfig, SimulatedProcess, StopTheWorld, StoppedState,
+    Scheduler, SchedulerConfig, SimulatedProcess, StopTheWorld, StoppedState, ThreadTableImage,
 };
 pub use format::FormatError;
 
@@ -74,7 +74,8 @@ fn move_to_reserved(file: File) -> io::Result<File> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct SavedState {
     process: ProcessImage,
-    roster: RosterImage,
+    #[serde(rename = "roster")]
+    thread_table: ThreadTableImage,
     now_ps: u64,
 }
 
@@ -86,11 +87,11 @@ const MAX_WAIT_PS: u64 = 3_600_000_000_000_000;
 impl SavedState {
     /// Whether all times are in the valid range.
     fn times_are_valid(&self) -> bool {
-        let roster = &self.roster;
+        let thread_table = &self.thread_table;
         let latest = self.now_ps.saturating_add(MAX_WAIT_PS);
         let cores_valid =
-            roster.cores.iter().all(|core| core.time_ps <= latest && core.used_ps <= MAX_TIME_PS);
-        let threads_valid = roster
+            thread_table.cores.iter().all(|core| core.time_ps <= latest && core.used_ps <= MAX_TIME_PS);
+        let threads_valid = thread_table
             .threads
             .iter()
             .all(|thread| thread.ready_ps <= latest && thread.run_time_ps <= MAX_TIME_PS);
@@ -188,8 +189,8 @@ fn number_of(thread: longma_linux::simulated::ThreadNumber) -> u32 {
 }
 
 fn save(path: &Path, simulated: &SimulatedProcess, process: &Process) -> Result<(), CheckpointError> {
-    let (roster, now) = simulated.scheduler.image();
-    let state = SavedState { process: process.image(threads(simulated)?)?, roster, now_ps: now.ps() };
+    let (thread_table, now) = simulated.scheduler.image();
+    let state = SavedState { process: process.image(threads(simulated)?)?, thread_table, now_ps: now.ps() };
     // Write to a temporary file, so that `path` never holds an incomplete checkpoint.
     let unfinished = path.with_extension("unfinished");
     let written = write(&unfinished, &state, process);
@@ -229,8 +230,8 @@ impl Checkpoint {
         let file = File::open(path).map_err(&failed)?;
         format::check(&mut BufReader::new(&file)).map_err(format_error)?;
         let reader = Self::reader(path, &failed)?;
-        let (process, roster) = (&reader.state.process, &reader.state.roster);
-        if process.threads_made as usize != roster.threads.len() {
+        let (process, thread_table) = (&reader.state.process, &reader.state.thread_table);
+        if process.threads_made as usize != thread_table.threads.len() {
             return Err(format_error(FormatError::Damaged("the threads do not match the schedule")));
         }
         if process.threads.iter().any(|thread| thread.number >= process.threads_made) {
@@ -268,7 +269,7 @@ impl Checkpoint {
     /// The host cannot provide a descriptor.
     pub fn scheduler(&self, config: SchedulerConfig) -> io::Result<Arc<Scheduler>> {
         let alive: Vec<u32> = self.state.process.threads.iter().map(|thread| thread.number).collect();
-        Scheduler::restored(config, &self.state.roster, &alive, self.time())
+        Scheduler::restored(config, &self.state.thread_table, &alive, self.time())
     }
 
     pub(crate) fn process(

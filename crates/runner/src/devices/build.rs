@@ -140,7 +140,7 @@ impl Devices {
             }),
             kernel,
             accesses: 0,
-            notes: None,
+            activity: None,
         };
         (0..devices.parts.len()).for_each(|part| devices.settle(part));
         devices.publish();

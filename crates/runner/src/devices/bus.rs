@@ -9,8 +9,8 @@ use longma_loongarch::{Access, Fault, FaultCause};
 use longma_memory::{Allocate, LockWindow, MemorySystem, interconnect::Endpoint, placement::SpaceId};
 use longma_sim::{Duration, Time};
 
+use super::activity::ActivityRecorder;
 use super::line::Line;
-use super::notes::Notes;
 
 /// The largest lock window that is translated page by page.
 const MAX_WINDOW_BYTES: u64 = 64 << 20;
@@ -63,7 +63,7 @@ pub(super) struct MachineBus<'a> {
     pub location: &'a DeviceLocation,
     pub lines: &'a mut [Line],
     /// The device's number and the recorder of its accesses, if a trace is written.
-    pub notes: Option<(usize, &'a mut Notes)>,
+    pub activity: Option<(usize, &'a mut ActivityRecorder)>,
 }
 
 impl MachineBus<'_> {
@@ -159,8 +159,8 @@ impl Bus for MachineBus<'_> {
                 memory.device_read(place, physical, bytes, at)
             }),
         };
-        if let Some((part, notes)) = &mut self.notes {
-            notes.dma(*part, into.len(), false, at, end);
+        if let Some((part, activity)) = &mut self.activity {
+            activity.dma(*part, into.len(), false, at, end);
         }
         Ok(end)
     }
@@ -202,17 +202,17 @@ impl Bus for MachineBus<'_> {
                 })
             }
         };
-        if let Some((part, notes)) = &mut self.notes {
-            notes.dma(*part, bytes.len(), true, at, end);
+        if let Some((part, activity)) = &mut self.activity {
+            activity.dma(*part, bytes.len(), true, at, end);
         }
         Ok(end)
     }
 
     fn interrupt(&mut self, line: u32, asserted: bool, at: Time) {
-        if let Some((part, notes)) = &mut self.notes
+        if let Some((part, activity)) = &mut self.activity
             && asserted
         {
-            notes.asserted(*part, at);
+            activity.asserted(*part, at);
         }
         // Lines beyond those of the device are ignored.
         if let Some(line) = self.lines.get_mut(line as usize) {

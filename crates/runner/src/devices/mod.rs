@@ -2,10 +2,10 @@
 //! device models, and `longma-linux` maps them into programs.
 
 mod access;
+mod activity;
 mod build;
 mod bus;
 mod line;
-mod notes;
 mod part;
 mod report;
 mod wire;
@@ -22,13 +22,13 @@ use longma_sim::{Duration, Time};
 
 use crate::kernel_model::{Kernel, Work};
 
+pub(crate) use activity::{DeviceSlice, DeviceTrack};
 pub use build::{DevicesError, has_devices};
-pub(crate) use notes::{Note, Row};
 pub use wire::{TcpOptions, WireEnd};
 
+use activity::ActivityRecorder;
 use bus::{MachineBus, StoreRange};
 use longma_devices::{Bus, bus::AttachedBus};
-use notes::Notes;
 use part::{Model, Part};
 use wire::Wire;
 
@@ -104,7 +104,7 @@ pub(crate) struct Devices {
     before: Vec<u64>,
     accesses: u64,
     /// The recorder for the trace, if one is written.
-    notes: Option<Notes>,
+    activity: Option<ActivityRecorder>,
 }
 
 impl Devices {
@@ -118,24 +118,24 @@ impl Devices {
         self.published.clone()
     }
 
-    /// The names of devices, indexed as in notes.
+    /// The names of devices, indexed by [`DeviceSlice::part`].
     pub fn names(&self) -> Vec<String> {
         self.parts.iter().map(|part| part.name.clone()).collect()
     }
 
     /// Starts recording for the trace.
-    pub fn begin_notes(&mut self) {
-        self.notes = Some(Notes::new(self.parts.len()));
+    pub fn record_activity(&mut self) {
+        self.activity = Some(ActivityRecorder::new(self.parts.len()));
     }
 
     /// Takes the recorded activity up to `until`.
-    pub fn take_notes(&mut self, until: Time) -> Vec<Note> {
-        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take(until))
+    pub fn take_activity(&mut self, until: Time) -> Vec<DeviceSlice> {
+        self.activity.as_mut().map_or_else(Vec::new, |activity| activity.take(until))
     }
 
     /// Takes the flow events of interrupts up to `at`, for the thread that runs next.
     pub fn take_reported_frames(&mut self, at: Time) -> Vec<u64> {
-        self.notes.as_mut().map_or_else(Vec::new, |notes| notes.take_reported_frames(at))
+        self.activity.as_mut().map_or_else(Vec::new, |activity| activity.take_reported_frames(at))
     }
 
     /// Updates the view of the program's memory if its mappings have changed.
@@ -249,8 +249,8 @@ impl Devices {
             let from = Time::from_ps(at.ps().saturating_sub(takes.ps()));
             self.kernel.post_taking(core, from, Work::Interrupt, takes);
             self.published.is_ready(at, core);
-            if let Some(notes) = &mut self.notes {
-                notes.delivered(number, at);
+            if let Some(activity) = &mut self.activity {
+                activity.delivered(number, at);
             }
         }
         self.act(number, memory, |model, bus| model.device_mut().advance(horizon, bus));
@@ -266,14 +266,14 @@ impl Devices {
         act: impl FnOnce(&mut Model, &mut dyn Bus) -> T,
     ) -> T {
         let part = &mut self.parts[number];
-        let notes = self.notes.as_mut().map(|notes| (number, notes));
+        let activity = self.activity.as_mut().map(|activity| (number, activity));
         let mut bus = MachineBus {
             memory,
             guest: self.guest.as_ref(),
             stores: &self.ranges,
             location: &part.location,
             lines: &mut part.lines,
-            notes,
+            activity,
         };
         match &mut part.attachment {
             None => act(&mut part.model, &mut bus),
@@ -287,7 +287,7 @@ impl Devices {
         let wire = &mut self.wires[number];
         let part = wire.part();
         if let Some(mac) = self.parts[part].model.mac() {
-            wire.act(at, mac, self.notes.as_mut());
+            wire.act(at, mac, self.activity.as_mut());
         }
         self.settle(part);
         false
@@ -299,12 +299,12 @@ impl Devices {
         let part = &mut self.parts[number];
         part.clear_released(&self.files);
         if let Some(mac) = part.model.mac() {
-            if let Some(notes) = &mut self.notes {
-                notes.counted(number, mac.counters());
+            if let Some(activity) = &mut self.activity {
+                activity.counted(number, mac.counters());
             }
             let wires = self.wires.iter_mut().enumerate().filter(|(_, wire)| wire.part() == number);
             for (wire_number, wire) in wires {
-                wire.collect(mac, self.notes.as_mut());
+                wire.collect(mac, self.activity.as_mut());
                 self.next[parts + wire_number] = wire.next_event().map_or(NEVER, Time::ps);
             }
         }

@@ -11,7 +11,7 @@ use longma_devices::ethernet::{
 use longma_sim::{Duration, Time};
 use longma_topology::parts::ETHERNET_MTU_BYTES;
 
-use super::notes::{Notes, Row};
+use super::activity::{ActivityRecorder, DeviceTrack};
 
 /// The default one-way latency of a cable: 10 m at 5 ns a metre. An estimate.
 pub(super) const PROPAGATION: Duration = Duration::from_ps(50_000);
@@ -216,10 +216,10 @@ impl Wire {
     }
 
     /// Takes the frames that the MAC has sent.
-    pub fn collect(&mut self, mac: &mut Mac, mut notes: Option<&mut Notes>) {
+    pub fn collect(&mut self, mac: &mut Mac, mut activity: Option<&mut ActivityRecorder>) {
         while let Some((arrival, frame)) = mac.take_sent() {
-            if let Some(notes) = &mut notes {
-                notes.frame(self.part, Row::WireOut, frame.len(), arrival, self.rate);
+            if let Some(activity) = &mut activity {
+                activity.frame(self.part, DeviceTrack::WireOut, frame.len(), arrival, self.rate);
             }
             let destination = if matches!(self.end, End::Loop) { Destination::Mac } else { Destination::End };
             self.put(destination, frame, arrival);
@@ -227,13 +227,13 @@ impl Wire {
     }
 
     /// Processes all events up to `at`.
-    pub fn act(&mut self, at: Time, mac: &mut Mac, mut notes: Option<&mut Notes>) {
+    pub fn act(&mut self, at: Time, mac: &mut Mac, mut activity: Option<&mut ActivityRecorder>) {
         while let Some(first) = self.frames.first_entry().filter(|first| first.key().0 <= at) {
             let ((arrival, _), (destination, frame)) = first.remove_entry();
-            if let Some(notes) = &mut notes
+            if let Some(activity) = &mut activity
                 && destination == Destination::Mac
             {
-                notes.frame(self.part, Row::WireIn, frame.len(), arrival, self.rate);
+                activity.frame(self.part, DeviceTrack::WireIn, frame.len(), arrival, self.rate);
             }
             match (destination, &mut self.end) {
                 (Destination::Mac, _) => mac.deliver(frame, arrival),

@@ -8,7 +8,7 @@ use longma_core::{Core, SimulatedClock, Stop};
 use longma_guest::host::locks::{Mutex, MutexGuard};
 use longma_linux::image::{Arrivals, KernelState};
 use longma_linux::simulated::{SimulationConfig, ThreadNumber};
-use longma_linux::{Copied, DeviceFile, Outcome, Process, ProcessConfig, SystemCall, Thread};
+use longma_linux::{DeviceFile, Outcome, Process, ProcessConfig, SystemCall, Thread, TransferredMemory};
 use longma_loongarch::{State, Trap};
 use longma_sim::Time;
 
@@ -61,7 +61,7 @@ pub trait TimingBackend: Send + Sync {
     }
 
     /// Accounts for data that the kernel copied for the thread. Returns the time at which the program continues.
-    fn leave_kernel(&self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+    fn leave_kernel(&self, slot: ThreadSlot, copied: &[TransferredMemory]) -> Time {
         let _ = copied;
         slot.start
     }
@@ -235,7 +235,8 @@ pub(crate) fn run_thread(
         match outcome {
             Outcome::Continue => {
                 simulated.snapshot(core, thread);
-                if let Some(stop_the_world) = simulated.stop_the_world.as_ref().filter(|it| it.is_requested())
+                if let Some(stop_the_world) =
+                    simulated.stop_the_world.as_ref().filter(|request| request.is_requested())
                 {
                     scheduler.drain(number);
                     if let Some(ending) = stop_the_world.serve(simulated, thread.process()) {

@@ -5,7 +5,7 @@ use longma_memory::{MemoryPort, placement::SpaceId};
 use longma_sim::{Cycle, Duration, Region, Statistics, StatisticsError, Time};
 
 use super::{Phase, TimingSimulation};
-use crate::kernel_model::{Due, Work};
+use crate::kernel_model::{PendingWork, Work};
 
 /// Cycles between two cache lines when the kernel zeroes a page: eight stores of eight bytes, one a cycle. An estimate.
 const ZEROED_LINE_CYCLES: u64 = 8;
@@ -46,21 +46,21 @@ impl TimingSimulation {
     /// Executes the work due by `until` on all cores. No core has a turn before `until`, because the core with the
     /// earliest time always runs next.
     pub(super) fn do_kernel_work(&mut self, until: Time) {
-        for due in self.kernel.take(until) {
-            self.execute_work(due);
+        for pending in self.kernel.take(until) {
+            self.execute_work(pending);
         }
     }
 
-    fn execute_work(&mut self, due: Due) {
-        let cycles = self.memory.cycles_of(due.core, due.takes).max(1);
-        let core = &mut self.cores[due.core];
-        let from = core.cycle_at(due.at);
+    fn execute_work(&mut self, pending: PendingWork) {
+        let cycles = self.memory.cycles_of(pending.core, pending.takes).max(1);
+        let core = &mut self.cores[pending.core];
+        let from = core.cycle_at(pending.at);
         let begin = match self.phase {
             Phase::Counted => {
                 core.model.advance_to(from);
                 let begin = core.model.now();
                 core.model.kernel_until(begin + cycles);
-                core.kernel.add(due.work, cycles);
+                core.kernel.add(pending.work, cycles);
                 begin
             }
             Phase::Passed => {
@@ -69,17 +69,17 @@ impl TimingSimulation {
                 begin
             }
         };
-        self.show(due, begin, cycles);
+        self.show(pending, begin, cycles);
     }
 
     /// Adds the work to the trace, if there is one.
-    fn show(&mut self, due: Due, begin: Cycle, cycles: u64) {
-        let core = &self.cores[due.core];
+    fn show(&mut self, pending: PendingWork, begin: Cycle, cycles: u64) {
+        let core = &self.cores[pending.core];
         if let Some(timeline) = &mut self.config.timeline
             && let Some(begin) = core.start_of(begin)
             && let Some(takes) = core.clock.cycles(cycles)
         {
-            timeline.kernel(due.core, due.work.name(), begin, takes);
+            timeline.kernel(pending.core, pending.work.name(), begin, takes);
         }
     }
 
@@ -89,7 +89,7 @@ impl TimingSimulation {
         let now = self.time(number, Time::ZERO);
         if now >= self.cores[number].next_tick {
             let takes = self.kernel.costs().takes(Work::Tick);
-            self.execute_work(Due { core: number, at: now, work: Work::Tick, takes });
+            self.execute_work(PendingWork { core: number, at: now, work: Work::Tick, takes });
             self.cores[number].next_tick = after(now, interval);
         }
     }
@@ -140,7 +140,7 @@ impl TimingSimulation {
             core.model.kernel_until(end);
             core.kernel.add(Work::PageFault, end.0 - begin.0);
             let at = core.start_of(begin).unwrap_or_default();
-            self.show(Due { core: number, at, work: Work::PageFault, takes }, begin, end.0 - begin.0);
+            self.show(PendingWork { core: number, at, work: Work::PageFault, takes }, begin, end.0 - begin.0);
         }
     }
 

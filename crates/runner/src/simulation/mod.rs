@@ -23,7 +23,7 @@ use std::{fmt, io, sync::Arc};
 
 use longma_core::{Core, Magic, Stop};
 use longma_guest::host::locks::Mutex;
-use longma_linux::{Copied, DeviceFile};
+use longma_linux::{DeviceFile, TransferredMemory};
 use longma_memory::{Detail, MemorySystem, placement::SpaceId};
 use longma_sim::{Clock, Cycle, Duration, Manifest, Region, Statistics, StatisticsError, Time};
 use longma_timing::{FetchOptions, ModelKind, TimingModel};
@@ -154,7 +154,7 @@ impl TimingSimulation {
         let mut devices = Devices::new(&machine, config.host, &mut memory, &config.wires, kernel.clone())?;
         if let Some(timeline) = &mut config.timeline {
             timeline.name_devices(&devices.names());
-            devices.begin_notes();
+            devices.record_activity();
             memory.watch_traffic(config.restored_at.unwrap_or_default(), timeline::SAMPLE);
         }
         let kind = match config.level {
@@ -296,15 +296,15 @@ impl TimingSimulation {
     /// devices.
     fn warm_up(&mut self, guest: &Core) {
         let (mut shift, mut ends) = (Duration::ZERO, vec![None; self.cores.len()]);
-        for stretch in self.warming.take() {
-            let core = &mut self.cores[stretch.core];
-            core.model.pass_to(Cycle(core.clock.cycle_at(shifted(stretch.from, shift))));
-            let mut port = self.memory.port(stretch.core);
+        for quantum in self.warming.take() {
+            let core = &mut self.cores[quantum.core];
+            core.model.pass_to(Cycle(core.clock.cycle_at(shifted(quantum.from, shift))));
+            let mut port = self.memory.port(quantum.core);
             port.set_space(SpaceId(0));
-            core.model.drain(&stretch.trace, guest, &mut port);
-            let end = core.clock.start_of(core.model.now().0).unwrap_or(stretch.to);
-            shift = shift.max(end.checked_since(stretch.to).unwrap_or_default());
-            ends[stretch.core] = Some(stretch.to);
+            core.model.drain(&quantum.trace, guest, &mut port);
+            let end = core.clock.start_of(core.model.now().0).unwrap_or(quantum.to);
+            shift = shift.max(end.checked_since(quantum.to).unwrap_or_default());
+            ends[quantum.core] = Some(quantum.to);
         }
         for (core, to) in self.cores.iter_mut().zip(ends) {
             let Some(to) = to else { continue };
@@ -581,7 +581,7 @@ impl TimingBackend for SharedTimingSimulation {
         self.lock().ignore_poison().run_system_call(slot)
     }
 
-    fn leave_kernel(&self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+    fn leave_kernel(&self, slot: ThreadSlot, copied: &[TransferredMemory]) -> Time {
         self.lock().ignore_poison().copy_in_kernel(slot, copied)
     }
 }

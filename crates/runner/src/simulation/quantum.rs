@@ -2,7 +2,7 @@
 
 use longma_core::{Core, Stop};
 use longma_guest::Window;
-use longma_linux::Copied;
+use longma_linux::TransferredMemory;
 use longma_loongarch::{Fault, FaultCause, Trap};
 use longma_memory::{MemoryPort, placement::SpaceId};
 use longma_sim::Time;
@@ -79,7 +79,7 @@ impl TimingSimulation {
         self.end = self.end.max(time);
         self.check_limits(time);
         if let Some(timeline) = &mut self.config.timeline {
-            self.devices.take_notes(time).iter().for_each(|note| timeline.device(note));
+            self.devices.take_activity(time).iter().for_each(|slice| timeline.device(slice));
             timeline.link_frames(slot, &self.devices.take_reported_frames(slot.start));
             timeline.ran(slot, time);
             timeline.sample(time, &self.cores, &mut self.memory);
@@ -206,7 +206,7 @@ impl TimingSimulation {
 
     /// Accounts for copies by the kernel. The program's side goes through the memory model; the kernel's own buffers
     /// are assumed to be in the cache.
-    pub(super) fn copy_in_kernel(&mut self, slot: ThreadSlot, copied: &[Copied]) -> Time {
+    pub(super) fn copy_in_kernel(&mut self, slot: ThreadSlot, copied: &[TransferredMemory]) -> Time {
         self.arrive(slot);
         if self.phase == Phase::Counted {
             let core = &mut self.cores[slot.core];

@@ -11,7 +11,7 @@ use longma_memory::MemorySystem;
 use longma_sim::{Duration, Time, TraceEvents, Track};
 
 use super::ModelledCore;
-use crate::devices::{Note, Row};
+use crate::devices::{DeviceSlice, DeviceTrack};
 use crate::schedule::ThreadSlot;
 
 /// The sampling interval of counters.
@@ -95,7 +95,7 @@ impl Timeline {
         })
     }
 
-    fn note(&mut self, result: io::Result<()>) {
+    fn keep_error(&mut self, result: io::Result<()>) {
         if let Err(error) = result {
             self.failed.get_or_insert(error);
         }
@@ -114,7 +114,7 @@ impl Timeline {
         }
         if !std::mem::replace(&mut self.named[core], true) {
             let result = self.events.thread_name(Self::track(core), &format!("core {core}"));
-            self.note(result);
+            self.keep_error(result);
         }
         let thread = slot.thread.0;
         match &mut self.running[core] {
@@ -128,15 +128,15 @@ impl Timeline {
 
     /// Records kernel work on `core`.
     pub(super) fn kernel(&mut self, core: usize, name: &str, begin: Time, takes: Duration) {
-        let done = self.events.slice(Self::track(core), name, begin, takes);
-        self.note(done);
+        let result = self.events.slice(Self::track(core), name, begin, takes);
+        self.keep_error(result);
     }
 
     fn flush(&mut self, core: usize) {
         let Some(Running { thread, since, until }) = self.running[core].take() else { return };
         let duration = until.checked_since(since).unwrap_or_default();
         let result = self.events.slice(Self::track(core), &format!("thread {thread}"), since, duration);
-        self.note(result);
+        self.keep_error(result);
     }
 
     /// Names the tracks of devices.
@@ -145,46 +145,46 @@ impl Timeline {
             return;
         }
         let result = self.events.process_name(DEVICES, "devices");
-        self.note(result);
+        self.keep_error(result);
         for (part, name) in names.iter().enumerate() {
-            for (row, what) in Row::ALL {
+            for (track, what) in DeviceTrack::ALL {
                 let result =
-                    self.events.thread_name(Self::device_track(part, row), &format!("{name} {what}"));
-                self.note(result);
+                    self.events.thread_name(Self::device_track(part, track), &format!("{name} {what}"));
+                self.keep_error(result);
             }
         }
     }
 
-    fn device_track(part: usize, row: Row) -> Track {
-        Track { process: DEVICES, thread: (part * Row::ALL.len() + row as usize) as u32 }
+    fn device_track(part: usize, track: DeviceTrack) -> Track {
+        Track { process: DEVICES, thread: (part * DeviceTrack::ALL.len() + track as usize) as u32 }
     }
 
     /// Records device activity. Flow events lead from a received frame on the wire to the DMA that completes it, on to
     /// the interrupt that reports it, and to the thread that runs next.
-    pub(super) fn device(&mut self, note: &Note) {
-        let track = Self::device_track(note.part, note.row);
-        let duration = note.end.checked_since(note.begin).unwrap_or_default();
-        let written = self.write_device(track, note, duration);
-        self.note(written);
+    pub(super) fn device(&mut self, slice: &DeviceSlice) {
+        let track = Self::device_track(slice.part, slice.track);
+        let duration = slice.end.checked_since(slice.begin).unwrap_or_default();
+        let written = self.write_device(track, slice, duration);
+        self.keep_error(written);
     }
 
-    fn write_device(&mut self, track: Track, note: &Note, duration: Duration) -> io::Result<()> {
-        self.events.slice(track, &note.name, note.begin, duration)?;
-        let is_dma = note.row == Row::Dma;
-        for frame in &note.from {
+    fn write_device(&mut self, track: Track, slice: &DeviceSlice, duration: Duration) -> io::Result<()> {
+        self.events.slice(track, &slice.name, slice.begin, duration)?;
+        let is_dma = slice.track == DeviceTrack::Dma;
+        for frame in &slice.from {
             self.events.flow_end(
                 track,
                 FRAME,
                 Arrow { frame: *frame, leg: u64::from(!is_dma) }.id(),
-                note.begin,
+                slice.begin,
             )?;
             if is_dma {
-                self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg: 1 }.id(), note.begin)?;
+                self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg: 1 }.id(), slice.begin)?;
             }
         }
-        for frame in &note.to {
-            let leg = if note.row == Row::Interrupt { 2 } else { 0 };
-            self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg }.id(), note.begin)?;
+        for frame in &slice.to {
+            let leg = if slice.track == DeviceTrack::Interrupt { 2 } else { 0 };
+            self.events.flow_start(track, FRAME, Arrow { frame: *frame, leg }.id(), slice.begin)?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl Timeline {
         for frame in frames {
             let id = Arrow { frame: *frame, leg: 2 }.id();
             let result = self.events.flow_end(Self::track(slot.core), FRAME, id, slot.start);
-            self.note(result);
+            self.keep_error(result);
         }
     }
 
@@ -207,7 +207,7 @@ impl Timeline {
             Magic::Event(number) => format!("event {number}"),
         };
         let result = self.events.instant(Self::track(slot.core), &name, at);
-        self.note(result);
+        self.keep_error(result);
     }
 
     /// Samples the counters if the interval has elapsed.
@@ -225,7 +225,7 @@ impl Timeline {
             if cycles > 0 {
                 let ipc = instructions as f64 / cycles as f64;
                 let result = self.events.counter(CORES, &format!("core {number} IPC"), at, &[("IPC", ipc)]);
-                self.note(result);
+                self.keep_error(result);
             }
         }
         self.write_traffic(Time::from_ps(at.ps().saturating_sub(MAX_LAG.ps())), memory);
@@ -243,7 +243,7 @@ impl Timeline {
                 }
                 self.last_rates.insert(name.clone(), rate);
                 let result = self.events.counter(MEMORY, &format!("{name} GB/s"), begin, &[("GB/s", rate)]);
-                self.note(result);
+                self.keep_error(result);
             }
         }
     }

@@ -9,7 +9,7 @@ use longma_trace::Trace;
 
 /// The instructions of one core in one quantum.
 #[derive(Debug)]
-pub(super) struct Stretch {
+pub(super) struct CoreQuantum {
     pub core: usize,
     pub from: Time,
     pub to: Time,
@@ -17,13 +17,13 @@ pub(super) struct Stretch {
     instructions: u64,
 }
 
-/// The most recent stretches, enough to contain the wanted number of instructions.
+/// The most recent quanta, which contain at least `wanted` instructions.
 #[derive(Debug)]
 pub(super) struct Warming {
     /// The number of instructions to keep.
     wanted: u64,
     held: u64,
-    stretches: VecDeque<Stretch>,
+    quanta: VecDeque<CoreQuantum>,
     /// Dropped traces, kept to reuse their allocations.
     spare: Vec<Trace>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Warming {
 impl Warming {
     /// Keeps the last `wanted` instructions, rounded up to whole quanta.
     pub fn new(wanted: u64) -> Self {
-        Self { wanted, held: 0, stretches: VecDeque::new(), spare: Vec::new() }
+        Self { wanted, held: 0, quanta: VecDeque::new(), spare: Vec::new() }
     }
 
     /// Whether nothing is kept.
@@ -45,23 +45,23 @@ impl Warming {
             return;
         }
         let instructions = trace.instructions();
-        let held_with = |held: u64, oldest: &Stretch| held + instructions - oldest.instructions;
-        while self.stretches.front().is_some_and(|oldest| held_with(self.held, oldest) >= self.wanted) {
-            let Some(oldest) = self.stretches.pop_front() else { break };
+        let held_with = |held: u64, oldest: &CoreQuantum| held + instructions - oldest.instructions;
+        while self.quanta.front().is_some_and(|oldest| held_with(self.held, oldest) >= self.wanted) {
+            let Some(oldest) = self.quanta.pop_front() else { break };
             self.held -= oldest.instructions;
             self.spare.push(oldest.trace);
         }
         let mut copy = self.spare.pop().unwrap_or_default();
         copy.copy_from(trace);
         self.held += instructions;
-        self.stretches.push_back(Stretch { core, from, to, trace: copy, instructions });
+        self.quanta.push_back(CoreQuantum { core, from, to, trace: copy, instructions });
     }
 
-    /// Returns the stretches, oldest first, and stops keeping more.
-    pub fn take(&mut self) -> VecDeque<Stretch> {
+    /// Returns the quanta, oldest first, and stops keeping more.
+    pub fn take(&mut self) -> VecDeque<CoreQuantum> {
         self.wanted = 0;
         self.spare = Vec::new();
-        std::mem::take(&mut self.stretches)
+        std::mem::take(&mut self.quanta)
     }
 }
 
@@ -91,7 +91,7 @@ mod tests {
         let recent: Vec<u32> = warming
             .take()
             .iter()
-            .flat_map(|stretch| stretch.trace.records().map(|record| record.block.0).collect::<Vec<_>>())
+            .flat_map(|quantum| quantum.trace.records().map(|record| record.block.0).collect::<Vec<_>>())
             .collect();
         assert_eq!(recent, [46, 47, 48, 49]);
         warming.keep(0, Time::ZERO, Time::ZERO, &trace(0, 30));

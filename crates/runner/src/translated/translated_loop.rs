@@ -20,7 +20,7 @@ use crate::cores::Cores;
 
 /// The host address at which a thread continues, and its general and vector registers if they differ from the
 /// architectural ones.
-pub(super) type Here = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
+pub(super) type HostPosition = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
 /// The number of avoidable floating-point traps after which a program is retranslated without them. A trap takes as
 /// long as thousands of instructions.
@@ -431,7 +431,7 @@ impl<F: FrontEnd> Translated<F> {
 
     /// If the program counter is between two source instructions, writes pending registers and sets the program counter
     /// to the source address.
-    pub(super) fn reach_boundary(&self, cores: &Cores, state: &mut State) -> Option<Here> {
+    pub(super) fn reach_boundary(&self, cores: &Cores, state: &mut State) -> Option<HostPosition> {
         let position = self.engine().position(state.pc).filter(|position| position.is_boundary)?;
         let interrupted = (state.pc, position.pending.map(|_| Box::new((state.x, state.v))));
         if let Some(pending) = position.pending {
@@ -447,7 +447,7 @@ impl<F: FrontEnd> Translated<F> {
         &self,
         on: &mut DebuggedThread,
         core: &mut Core,
-        interrupted: Option<Here>,
+        interrupted: Option<HostPosition>,
     ) -> Outcome {
         let state = &mut core.cpu().state;
         state.set_r(SCRATCH, 0);

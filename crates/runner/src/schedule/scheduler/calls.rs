@@ -14,7 +14,7 @@ impl linux::Scheduler for Scheduler {
     }
 
     fn run_time(&self, thread: Option<ThreadNumber>) -> Duration {
-        self.lock().roster.run_time(thread.map(|thread| thread.0))
+        self.lock().thread_table.run_time(thread.map(|thread| thread.0))
     }
 
     fn add(&self, thread: ThreadNumber) {
@@ -24,16 +24,16 @@ impl linux::Scheduler for Scheduler {
         state.members.push(Member::new(Phase::Ready, seen_signals));
         let allowed = match state.holder {
             // As after clone(2), the new thread inherits the creator's affinity.
-            Holder::Thread(maker) if maker < thread.0 => state.roster.allowed(maker),
+            Holder::Thread(maker) if maker < thread.0 => state.thread_table.allowed(maker),
             _ => self.config.allowed,
         };
-        let allowed = allowed.unwrap_or_else(|| CoreSet::first_n(state.roster.cores()));
-        state.roster.add(allowed, self.now());
+        let allowed = allowed.unwrap_or_else(|| CoreSet::first_n(state.thread_table.cores()));
+        state.thread_table.add(allowed, self.now());
     }
 
     fn remove_last(&self, thread: ThreadNumber) {
         let mut state = self.lock();
-        state.roster.dequeue(thread.0);
+        state.thread_table.dequeue(thread.0);
         state.members[thread.0 as usize].phase = Phase::Gone;
     }
 
@@ -47,7 +47,7 @@ impl linux::Scheduler for Scheduler {
         if sleep.deadline.is_some_and(|deadline| deadline <= self.now()) {
             return Wakeup::TimedOut;
         }
-        state.roster.dequeue(me);
+        state.thread_table.dequeue(me);
         if let Some(deadline) = sleep.deadline {
             state.deadlines.insert((deadline, me));
         }
@@ -77,13 +77,13 @@ impl linux::Scheduler for Scheduler {
     }
 
     fn yield_now(&self, thread: ThreadNumber) {
-        self.lock().roster.rotate(thread.0);
+        self.lock().thread_table.rotate(thread.0);
     }
 
     fn run_blocking(&self, thread: ThreadNumber, call: &mut dyn FnMut()) {
         let me = thread.0;
         let mut state = self.lock();
-        state.roster.dequeue(me);
+        state.thread_table.dequeue(me);
         (state.members[me as usize].phase, state.members[me as usize].in_call) = (Phase::Outside, true);
         state.outside += 1;
         let parker = state.members[me as usize].parker.clone();
@@ -92,7 +92,7 @@ impl linux::Scheduler for Scheduler {
         let mut state = self.lock();
         state.outside -= 1;
         state.members[me as usize].phase = Phase::Ready;
-        state.roster.enqueue(me, self.now());
+        state.thread_table.enqueue(me, self.now());
         let is_resumed = self.resume_idle(state, me);
         if !is_resumed {
             self.wait_ready(&parker);
@@ -117,8 +117,8 @@ impl linux::Scheduler for Scheduler {
 
     fn handle_interrupts(&self, thread: ThreadNumber) -> usize {
         let mut state = self.lock();
-        state.roster.set_handler(thread.0);
-        state.roster.core_of(thread.0)
+        state.thread_table.set_handler(thread.0);
+        state.thread_table.core_of(thread.0)
     }
 
     fn cores(&self) -> usize {
@@ -126,14 +126,14 @@ impl linux::Scheduler for Scheduler {
     }
 
     fn core_and_node(&self, thread: ThreadNumber) -> (usize, usize) {
-        let core = self.lock().roster.core_of(thread.0);
+        let core = self.lock().thread_table.core_of(thread.0);
         (core, self.config.nodes[core])
     }
 
     fn affinity(&self, thread: ThreadNumber) -> Option<CoreSet> {
         let state = self.lock();
         let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);
-        if alive { state.roster.allowed(thread.0) } else { None }
+        if alive { state.thread_table.allowed(thread.0) } else { None }
     }
 
     fn set_affinity(&self, thread: ThreadNumber, cores: CoreSet) -> bool {
@@ -141,7 +141,7 @@ impl linux::Scheduler for Scheduler {
         let mut state = self.lock();
         let alive = state.members.get(thread.0 as usize).is_some_and(|member| member.phase != Phase::Gone);
         if alive {
-            state.roster.allow(thread.0, cores, now);
+            state.thread_table.allow(thread.0, cores, now);
         }
         alive
     }

@@ -1,4 +1,4 @@
-//! Passes the turn between guest threads, so that one runs at a time. `roster` chooses the next thread, `waiting`
+//! Passes the turn between guest threads, so that one runs at a time. `thread_table` chooses the next thread, `waiting`
 //! suspends and wakes the others, `idle` waits for external events, and `calls` implements the interface to system
 //! calls.
 
@@ -19,7 +19,7 @@ use longma_linux::{Process, Sink};
 use longma_sim::Time;
 
 use super::idle;
-use super::roster::{Roster, RosterImage, Switch, Turn};
+use super::thread_table::{Switch, ThreadTable, ThreadTableImage, Turn};
 use crate::kernel_model::{Kernel, Work};
 
 /// Called at the start of each turn.
@@ -127,7 +127,7 @@ pub(super) enum Holder {
 }
 
 pub(super) struct State {
-    roster: Roster,
+    thread_table: ThreadTable,
     members: Vec<Member>,
     deadlines: BTreeSet<(Time, u32)>,
     pub holder: Holder,
@@ -146,9 +146,9 @@ pub(super) struct State {
 
 impl State {
     /// A state without running threads, deadlines and threads outside the model.
-    fn at_rest(roster: Roster, members: Vec<Member>) -> Self {
+    fn at_rest(thread_table: ThreadTable, members: Vec<Member>) -> Self {
         Self {
-            roster,
+            thread_table,
             members,
             deadlines: BTreeSet::new(),
             holder: Holder::NotStarted,
@@ -196,7 +196,7 @@ impl Scheduler {
     /// The host cannot provide a descriptor.
     pub fn new(mut config: SchedulerConfig) -> io::Result<Arc<Self>> {
         config.complete();
-        let state = State::at_rest(Roster::new(config.nodes.len()), Vec::new());
+        let state = State::at_rest(ThreadTable::new(config.nodes.len()), Vec::new());
         let scheduler = Self::with(config, state)?;
         linux::Scheduler::add(&scheduler, ThreadNumber(0));
         Ok(Arc::new(scheduler))
@@ -219,14 +219,15 @@ impl Scheduler {
     /// Restores a saved scheduler. `alive` are the threads that have not exited.
     pub(crate) fn restored(
         mut config: SchedulerConfig,
-        roster: &RosterImage,
+        thread_table: &ThreadTableImage,
         alive: &[u32],
         now: Time,
     ) -> io::Result<Arc<Self>> {
         config.complete();
         let phase = |thread: u32| if alive.contains(&thread) { Phase::Ready } else { Phase::Gone };
-        let members = (0..roster.threads.len() as u32).map(|thread| Member::new(phase(thread), 0)).collect();
-        let state = State::at_rest(Roster::restored(config.nodes.len(), roster, alive), members);
+        let members =
+            (0..thread_table.threads.len() as u32).map(|thread| Member::new(phase(thread), 0)).collect();
+        let state = State::at_rest(ThreadTable::restored(config.nodes.len(), thread_table, alive), members);
         let scheduler = Self::with(config, state)?;
         scheduler.set_now(now);
         Ok(Arc::new(scheduler))
@@ -252,7 +253,7 @@ impl Scheduler {
     /// The core of the running thread.
     fn running_core(&self, state: &State) -> Option<usize> {
         match state.holder {
-            Holder::Thread(thread) => Some(state.roster.core_of(thread)),
+            Holder::Thread(thread) => Some(state.thread_table.core_of(thread)),
             Holder::Idler | Holder::NotStarted => None,
         }
     }
@@ -263,8 +264,8 @@ impl Scheduler {
     }
 
     /// The serializable form, and the current time.
-    pub(crate) fn image(&self) -> (RosterImage, Time) {
-        (self.lock().roster.image(), linux::Scheduler::now(self))
+    pub(crate) fn image(&self) -> (ThreadTableImage, Time) {
+        (self.lock().thread_table.image(), linux::Scheduler::now(self))
     }
 
     /// Returns when all other runnable threads are between two instructions, which may take any time.
@@ -319,7 +320,7 @@ impl Scheduler {
         alive
             .map(|(number, member)| ThreadStatus {
                 thread: ThreadNumber(number as u32),
-                core: state.roster.core_of(number as u32),
+                core: state.thread_table.core_of(number as u32),
                 waits_for: match member.phase {
                     Phase::Ready | Phase::Gone => None,
                     Phase::Asleep => Some(member.sleep.reason),
@@ -338,7 +339,7 @@ impl Scheduler {
 
     /// The core and time of the running thread.
     pub(crate) fn turn(&self, thread: ThreadNumber) -> Turn {
-        let core = self.lock().roster.core_of(thread.0);
+        let core = self.lock().thread_table.core_of(thread.0);
         Turn { at: linux::Scheduler::now(self), core, thread: thread.0 }
     }
 
@@ -352,7 +353,7 @@ impl Scheduler {
     /// Advances the running thread's core to `time`.
     pub(crate) fn advance(&self, thread: ThreadNumber, time: Time) {
         let mut state = self.lock();
-        state.roster.charge(thread.0, time);
+        state.thread_table.charge(thread.0, time);
         self.set_now(time.max(linux::Scheduler::now(self)));
     }
 
@@ -369,7 +370,7 @@ impl Scheduler {
     /// Removes the running thread, which has exited.
     pub(crate) fn leave(&self, thread: ThreadNumber) {
         let mut state = self.lock();
-        state.roster.dequeue(thread.0);
+        state.thread_table.dequeue(thread.0);
         state.members[thread.0 as usize].phase = Phase::Gone;
         self.hand_over(state, None);
     }
@@ -418,15 +419,15 @@ impl Scheduler {
         }
         loop {
             self.wake_for_devices(&mut state);
-            if state.roster.next().is_none() {
+            if state.thread_table.next().is_none() {
                 let now = linux::Scheduler::now(self);
                 self.wake_for_files(&mut state, now, None);
             }
-            let turn = state.roster.next();
+            let turn = state.thread_table.next();
             let event = self.next_event(&state);
             match (turn, event) {
                 (Some(turn), event) if event.is_none_or(|event| event > turn.at) => {
-                    match state.roster.begin(turn) {
+                    match state.thread_table.begin(turn) {
                         Switch::None => {}
                         Switch::Thread => drop(self.post(turn.core, turn.at, Work::ContextSwitch)),
                         Switch::Handler => drop(self.post(turn.core, turn.at, Work::Softirq)),
@@ -495,7 +496,7 @@ impl Scheduler {
         while let Some(&(deadline, thread)) =
             state.deadlines.first().filter(|(deadline, _)| *deadline <= time)
         {
-            let core = state.roster.core_of(thread);
+            let core = state.thread_table.core_of(thread);
             self.post(core, deadline, Work::Interrupt);
             self.wake_sleeper(&mut state, thread, (Wakeup::TimedOut, deadline), Some(core));
         }

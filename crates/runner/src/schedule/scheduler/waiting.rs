@@ -38,10 +38,10 @@ impl Scheduler {
         if !member.sleep.files.is_empty() {
             self.file_sleepers.fetch_sub(1, Ordering::Relaxed);
         }
-        let waker = by.filter(|_| !state.roster.is_handler(thread));
+        let waker = by.filter(|_| !state.thread_table.is_handler(thread));
         let at = waker.map_or(at, |core| self.post(core, at, Work::WakeUp));
-        state.roster.enqueue(thread, at);
-        let core = state.roster.core_of(thread);
+        state.thread_table.enqueue(thread, at);
+        let core = state.thread_table.core_of(thread);
         if by.is_some_and(|by| by != core) {
             self.post(core, at, Work::WakeUpInterrupt);
         }

@@ -43,7 +43,7 @@ enum Values {
 
 /// A statistic summed over the units.
 #[derive(Clone, Debug)]
-struct Summed {
+struct SummedStatistic {
     values: Values,
     unit: String,
     description: String,
@@ -76,7 +76,7 @@ pub(in crate::simulation) struct Sums {
     pub branches: BranchCounts,
     pub traffic: Vec<Traffic>,
     pub blocks: BTreeMap<BlockNumber, BlockCounts>,
-    statistics: BTreeMap<String, Summed>,
+    statistics: BTreeMap<String, SummedStatistic>,
 }
 
 impl Sums {
@@ -97,7 +97,7 @@ impl Sums {
         for (name, statistic) in unit.statistics.iter().filter(|(name, _)| counts_events(name)) {
             let summed = match self.statistics.get_mut(name) {
                 Some(summed) => summed,
-                None => self.statistics.entry(name.into()).or_insert_with(|| Summed {
+                None => self.statistics.entry(name.into()).or_insert_with(|| SummedStatistic {
                     values: Values::none_of(&statistic.value),
                     unit: statistic.unit.clone(),
                     description: statistic.description.clone(),
@@ -114,7 +114,7 @@ impl Sums {
     /// A name is in use.
     pub fn report(&self, instructions: u64, to: &mut Statistics) -> Result<(), StatisticsError> {
         let instructions = instructions as f64;
-        for (name, Summed { values, unit, description }) in &self.statistics {
+        for (name, SummedStatistic { values, unit, description }) in &self.statistics {
             let interval = match values {
                 Values::Count(sums) => {
                     // Models leave out counts of zero, so that a unit without the counter has none of the events.

@@ -29,7 +29,8 @@ fn memory(program: &[Instruction]) -> AddressSpace {
     let space = AddressSpace::new(GuestMemory::reserve().unwrap());
     space.map_zeros(CODE, 0x1_0000, Protection::from_bits(7)).unwrap();
     space.map_zeros(DATA, DATA_BYTES, Protection::from_bits(3)).unwrap();
-    let words: Vec<u8> = program.iter().flat_map(|it| encode(it).unwrap().to_le_bytes()).collect();
+    let words: Vec<u8> =
+        program.iter().flat_map(|instruction| encode(instruction).unwrap().to_le_bytes()).collect();
     space.memory().write(CODE, &words).unwrap();
     space
 }

@@ -7,13 +7,13 @@ use longma_sim::{Duration, Time};
 
 /// Consecutive accesses of a device with at most this gap are shown as one. An estimate of what a reader can
 /// distinguish.
-const TOGETHER: Duration = Duration::from_ps(50_000);
+const MAX_MERGED_GAP: Duration = Duration::from_ps(50_000);
 /// Preamble and start delimiter, which precede each frame on the wire (IEEE 802.3-2018, 3.2.1).
 const PREAMBLE_BYTES: u64 = 8;
 
 /// A track of a device in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Row {
+pub(crate) enum DeviceTrack {
     /// Frames to the device.
     WireIn,
     /// Frames from the device.
@@ -24,7 +24,7 @@ pub(crate) enum Row {
     Interrupt,
 }
 
-impl Row {
+impl DeviceTrack {
     /// All tracks and their names.
     pub const ALL: [(Self, &str); 4] = [
         (Self::WireIn, "wire in"),
@@ -36,10 +36,10 @@ impl Row {
 
 /// A slice of the trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub(crate) struct DeviceSlice {
     /// The number of the device.
     pub part: usize,
-    pub row: Row,
+    pub track: DeviceTrack,
     pub name: String,
     pub begin: Time,
     pub end: Time,
@@ -61,7 +61,7 @@ struct Dma {
 
 /// The state of one device.
 #[derive(Clone, Debug, Default)]
-struct OfPart {
+struct DeviceActivity {
     dma: Option<Dma>,
     /// The end of the last slice of each track.
     taken: [Time; 4],
@@ -76,39 +76,45 @@ struct OfPart {
 
 /// The recorded activity of all devices.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Notes {
-    parts: Vec<OfPart>,
-    notes: Vec<Note>,
+pub(crate) struct ActivityRecorder {
+    parts: Vec<DeviceActivity>,
+    activity: Vec<DeviceSlice>,
     arrows: u64,
     /// Reported frames for which no thread has run yet.
     reported: Vec<(Time, u64)>,
 }
 
-impl Notes {
+impl ActivityRecorder {
     /// Creates a recorder for `parts` devices.
     pub fn new(parts: usize) -> Self {
-        Self { parts: vec![OfPart::default(); parts], ..Self::default() }
+        Self { parts: vec![DeviceActivity::default(); parts], ..Self::default() }
     }
 
-    fn push(&mut self, part: usize, row: Row, name: String, (begin, end): (Time, Time)) -> &mut Note {
+    fn push(
+        &mut self,
+        part: usize,
+        track: DeviceTrack,
+        name: String,
+        (begin, end): (Time, Time),
+    ) -> &mut DeviceSlice {
         // Slices of a track must not overlap.
-        let taken = &mut self.parts[part].taken[row as usize];
+        let taken = &mut self.parts[part].taken[track as usize];
         let begin = begin.max(*taken);
         let end = end.max(begin);
         *taken = end;
-        self.notes.push(Note { part, row, name, begin, end, from: Vec::new(), to: Vec::new() });
-        let last = self.notes.len() - 1;
-        &mut self.notes[last]
+        self.activity.push(DeviceSlice { part, track, name, begin, end, from: Vec::new(), to: Vec::new() });
+        let last = self.activity.len() - 1;
+        &mut self.activity[last]
     }
 
     /// Records a frame of `bytes` bytes that arrives at `at` over a wire of `rate` bits a second.
-    pub fn frame(&mut self, part: usize, row: Row, bytes: usize, at: Time, rate: u64) {
+    pub fn frame(&mut self, part: usize, track: DeviceTrack, bytes: usize, at: Time, rate: u64) {
         let ps = u128::from(bytes as u64 + PREAMBLE_BYTES) * 8_000_000_000_000 / u128::from(rate.max(1));
         let begin = Time::from_ps(at.ps().saturating_sub(ps as u64));
         let arrow = self.arrows + 1;
-        let note = self.push(part, row, format!("{bytes} bytes"), (begin, at));
-        if row == Row::WireIn {
-            note.to.push(arrow);
+        let slice = self.push(part, track, format!("{bytes} bytes"), (begin, at));
+        if track == DeviceTrack::WireIn {
+            slice.to.push(arrow);
             self.arrows = arrow;
             self.parts[part].arrived.push_back(arrow);
         }
@@ -117,7 +123,7 @@ impl Notes {
     /// Records a DMA access.
     pub fn dma(&mut self, part: usize, bytes: usize, writes: bool, begin: Time, end: Time) {
         let dma = &mut self.parts[part].dma;
-        let is_adjacent = |dma: &Dma| begin.ps() <= dma.end.ps().saturating_add(TOGETHER.ps());
+        let is_adjacent = |dma: &Dma| begin.ps() <= dma.end.ps().saturating_add(MAX_MERGED_GAP.ps());
         if !dma.as_ref().is_some_and(is_adjacent) {
             self.show_dma(part);
         }
@@ -141,7 +147,7 @@ impl Notes {
             (0, written) => format!("writes {written} bytes"),
             _ => format!("reads {read} bytes, writes {written}"),
         };
-        self.push(part, Row::Dma, name, (dma.begin, dma.end)).from = dma.frames;
+        self.push(part, DeviceTrack::Dma, name, (dma.begin, dma.end)).from = dma.frames;
     }
 
     /// Processes a MAC's counters after an event: frames that are complete in memory or dropped are no longer in
@@ -178,9 +184,9 @@ impl Notes {
         let begin = of.asserted.take().unwrap_or(at);
         let frames = std::mem::take(&mut of.unreported);
         let first = frames.first().copied();
-        let note = self.push(part, Row::Interrupt, "interrupt".into(), (begin, at));
-        note.from = frames;
-        note.to.extend(first);
+        let slice = self.push(part, DeviceTrack::Interrupt, "interrupt".into(), (begin, at));
+        slice.from = frames;
+        slice.to.extend(first);
         self.reported.extend(first.map(|arrow| (at, arrow)));
     }
 
@@ -192,14 +198,14 @@ impl Notes {
     }
 
     /// Takes all slices that are complete at `until`.
-    pub fn take(&mut self, until: Time) -> Vec<Note> {
+    pub fn take(&mut self, until: Time) -> Vec<DeviceSlice> {
         for part in 0..self.parts.len() {
-            let is_finished = |dma: &Dma| dma.end.ps().saturating_add(TOGETHER.ps()) < until.ps();
+            let is_finished = |dma: &Dma| dma.end.ps().saturating_add(MAX_MERGED_GAP.ps()) < until.ps();
             if self.parts[part].dma.as_ref().is_some_and(is_finished) {
                 self.show_dma(part);
             }
         }
-        std::mem::take(&mut self.notes)
+        std::mem::take(&mut self.activity)
     }
 }
 
@@ -213,42 +219,42 @@ mod tests {
 
     #[test]
     fn a_frame_is_linked_from_the_wire_to_memory_to_the_interrupt() {
-        let mut notes = Notes::new(1);
-        notes.frame(0, Row::WireIn, 117, at(1_000_000), 1_000_000_000);
-        notes.dma(0, 117, true, at(1_000_100), at(1_200_000));
-        notes.counted(0, &Counters { rx_good: 1, ..Counters::default() });
-        notes.asserted(0, at(1_210_000));
-        notes.delivered(0, at(1_460_000));
-        let shown = notes.take(at(9_000_000));
-        let rows: Vec<Row> = shown.iter().map(|note| note.row).collect();
-        assert_eq!(rows, [Row::WireIn, Row::Interrupt, Row::Dma]);
+        let mut activity = ActivityRecorder::new(1);
+        activity.frame(0, DeviceTrack::WireIn, 117, at(1_000_000), 1_000_000_000);
+        activity.dma(0, 117, true, at(1_000_100), at(1_200_000));
+        activity.counted(0, &Counters { rx_good: 1, ..Counters::default() });
+        activity.asserted(0, at(1_210_000));
+        activity.delivered(0, at(1_460_000));
+        let shown = activity.take(at(9_000_000));
+        let rows: Vec<DeviceTrack> = shown.iter().map(|slice| slice.track).collect();
+        assert_eq!(rows, [DeviceTrack::WireIn, DeviceTrack::Interrupt, DeviceTrack::Dma]);
         assert_eq!(shown[0].begin, at(0), "125 bytes with the preamble take 1 us at 1 Gb/s");
         assert_eq!(shown[0].to, shown[2].from, "wire to memory");
         assert_eq!(shown[2].from, shown[1].from, "memory to interrupt");
-        assert_eq!(notes.take_reported_frames(at(1_459_999)), [0; 0], "no thread can know yet");
-        assert_eq!(notes.take_reported_frames(at(1_460_000)), shown[1].to);
+        assert_eq!(activity.take_reported_frames(at(1_459_999)), [0; 0], "no thread can know yet");
+        assert_eq!(activity.take_reported_frames(at(1_460_000)), shown[1].to);
     }
 
     #[test]
     fn a_dropped_frame_has_no_link() {
-        let mut notes = Notes::new(1);
-        notes.frame(0, Row::WireIn, 64, at(1000), 1_000_000_000);
-        notes.counted(0, &Counters { rx_crc: 1, ..Counters::default() });
-        notes.frame(0, Row::WireIn, 64, at(2_000_000), 1_000_000_000);
-        notes.dma(0, 60, true, at(2_000_000), at(2_100_000));
-        notes.counted(0, &Counters { rx_crc: 1, rx_good: 1, ..Counters::default() });
-        let shown = notes.take(at(9_000_000));
+        let mut activity = ActivityRecorder::new(1);
+        activity.frame(0, DeviceTrack::WireIn, 64, at(1000), 1_000_000_000);
+        activity.counted(0, &Counters { rx_crc: 1, ..Counters::default() });
+        activity.frame(0, DeviceTrack::WireIn, 64, at(2_000_000), 1_000_000_000);
+        activity.dma(0, 60, true, at(2_000_000), at(2_100_000));
+        activity.counted(0, &Counters { rx_crc: 1, rx_good: 1, ..Counters::default() });
+        let shown = activity.take(at(9_000_000));
         assert_eq!(shown[2].from, shown[1].to, "the second frame, not the first");
     }
 
     #[test]
     fn nearby_accesses_are_merged_and_rows_do_not_overlap() {
-        let mut notes = Notes::new(1);
+        let mut activity = ActivityRecorder::new(1);
         for access in 0..10 {
-            notes.dma(0, 32, access % 2 == 0, at(access * 1000), at(access * 1000 + 40_000));
+            activity.dma(0, 32, access % 2 == 0, at(access * 1000), at(access * 1000 + 40_000));
         }
-        notes.dma(0, 32, true, at(1_000_000), at(1_040_000));
-        let shown = notes.take(at(9_000_000));
+        activity.dma(0, 32, true, at(1_000_000), at(1_040_000));
+        let shown = activity.take(at(9_000_000));
         assert_eq!(shown.len(), 2);
         assert_eq!(shown[0].name, "reads 160 bytes, writes 160");
         assert!(shown[0].end <= shown[1].begin);

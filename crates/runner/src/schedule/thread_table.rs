@@ -70,7 +70,7 @@ pub struct Turn {
 
 /// The assignment of threads to cores.
 #[derive(Clone, Debug)]
-pub(crate) struct Roster {
+pub(crate) struct ThreadTable {
     cores: Vec<ModelCore>,
     threads: Vec<ScheduledThread>,
     slice: Duration,
@@ -78,7 +78,7 @@ pub(crate) struct Roster {
 
 /// The serializable form of a roster. All times are picoseconds of simulated time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RosterImage {
+pub struct ThreadTableImage {
     /// The cores.
     pub cores: Vec<CoreImage>,
     /// All threads, including those that have exited.
@@ -113,14 +113,14 @@ fn since(later: Time, earlier: Time) -> Duration {
     later.checked_since(earlier).unwrap_or_default()
 }
 
-impl Roster {
+impl ThreadTable {
     /// Creates cores without threads.
     pub fn new(cores: usize) -> Self {
         Self { cores: vec![ModelCore::default(); cores], threads: Vec::new(), slice: time_slice(cores) }
     }
 
     /// The serializable form.
-    pub fn image(&self) -> RosterImage {
+    pub fn image(&self) -> ThreadTableImage {
         let placed = |placed: &ScheduledThread| ScheduledThreadImage {
             core: placed.core,
             allowed: (0..self.cores.len()).filter(|core| placed.allowed.contains(*core)).collect(),
@@ -132,7 +132,7 @@ impl Roster {
             queue: core.queue.iter().copied().collect(),
             used_ps: core.used.ps(),
         };
-        RosterImage {
+        ThreadTableImage {
             cores: self.cores.iter().map(core).collect(),
             threads: self.threads.iter().map(placed).collect(),
         }
@@ -140,11 +140,11 @@ impl Roster {
 
     /// Restores a roster on `cores` cores. Threads in `alive` are runnable, the others have exited. If the number of
     /// cores differs from the saved one, all cores start at the latest of the saved times.
-    pub fn restored(cores: usize, image: &RosterImage, alive: &[u32]) -> Self {
-        let mut roster = Self::new(cores);
+    pub fn restored(cores: usize, image: &ThreadTableImage, alive: &[u32]) -> Self {
+        let mut thread_table = Self::new(cores);
         let latest_time = image.cores.iter().map(|core| core.time_ps).max().unwrap_or(0);
         let same = image.cores.len() == cores;
-        for (number, core) in roster.cores.iter_mut().enumerate() {
+        for (number, core) in thread_table.cores.iter_mut().enumerate() {
             core.time = Time::from_ps(if same { image.cores[number].time_ps } else { latest_time });
         }
         for placed in &image.threads {
@@ -155,7 +155,7 @@ impl Roster {
             let existing = CoreSet::from_bytes(&bytes).intersection(CoreSet::first_n(cores));
             // The thread had no affinity restriction, or none of its cores exists.
             let free = existing.is_empty() || placed.allowed.len() == image.cores.len();
-            roster.threads.push(ScheduledThread {
+            thread_table.threads.push(ScheduledThread {
                 core: placed.core % cores,
                 allowed: if free { CoreSet::first_n(cores) } else { existing },
                 ready_at: Time::from_ps(placed.ready_ps),
@@ -166,17 +166,17 @@ impl Roster {
             });
         }
         if same {
-            roster.requeue(image, alive);
+            thread_table.requeue(image, alive);
         }
         // Threads that waited repeat their system calls.
         for thread in alive {
-            roster.enqueue(*thread, Time::ZERO);
+            thread_table.enqueue(*thread, Time::ZERO);
         }
-        roster
+        thread_table
     }
 
     /// Restores the run queues.
-    fn requeue(&mut self, image: &RosterImage, alive: &[u32]) {
+    fn requeue(&mut self, image: &ThreadTableImage, alive: &[u32]) {
         for (number, core) in image.cores.iter().enumerate() {
             for thread in core.queue.iter().filter(|thread| alive.contains(thread)) {
                 let placed = &mut self.threads[*thread as usize];
@@ -387,41 +387,41 @@ mod tests {
         Time::from_ps(ps)
     }
 
-    fn with_threads(cores: usize, threads: usize) -> Roster {
-        let mut roster = Roster::new(cores);
-        (0..threads).for_each(|_| roster.add(CoreSet::first_n(cores), Time::ZERO));
-        roster
+    fn with_threads(cores: usize, threads: usize) -> ThreadTable {
+        let mut thread_table = ThreadTable::new(cores);
+        (0..threads).for_each(|_| thread_table.add(CoreSet::first_n(cores), Time::ZERO));
+        thread_table
     }
 
     #[test]
     fn new_threads_spread_over_the_cores() {
-        let roster = with_threads(3, 5);
-        let cores: Vec<_> = (0..5).map(|thread| roster.core_of(thread)).collect();
+        let thread_table = with_threads(3, 5);
+        let cores: Vec<_> = (0..5).map(|thread| thread_table.core_of(thread)).collect();
         assert_eq!(cores, [0, 1, 2, 0, 1]);
     }
 
     #[test]
     fn the_core_with_the_earliest_time_runs_next() {
-        let mut roster = with_threads(2, 2);
-        assert_eq!(roster.next(), Some(Turn { at: at(0), core: 0, thread: 0 }));
-        roster.charge(0, at(10));
-        assert_eq!(roster.next(), Some(Turn { at: at(0), core: 1, thread: 1 }));
-        roster.charge(1, at(20));
-        assert_eq!(roster.next(), Some(Turn { at: at(10), core: 0, thread: 0 }));
+        let mut thread_table = with_threads(2, 2);
+        assert_eq!(thread_table.next(), Some(Turn { at: at(0), core: 0, thread: 0 }));
+        thread_table.charge(0, at(10));
+        assert_eq!(thread_table.next(), Some(Turn { at: at(0), core: 1, thread: 1 }));
+        thread_table.charge(1, at(20));
+        assert_eq!(thread_table.next(), Some(Turn { at: at(10), core: 0, thread: 0 }));
     }
 
     #[test]
     fn threads_of_one_core_take_turns_by_the_slice() {
-        let mut roster = with_threads(1, 2);
+        let mut thread_table = with_threads(1, 2);
         let slice = time_slice(1).ps();
-        roster.charge(0, at(slice - 1));
-        assert_eq!(roster.next().map(|turn| turn.thread), Some(0));
-        roster.charge(0, at(slice));
-        assert_eq!(roster.next().map(|turn| turn.thread), Some(1));
-        roster.charge(1, at(2 * slice));
-        assert_eq!(roster.next().map(|turn| turn.thread), Some(0));
-        assert_eq!(roster.run_time(Some(0)).ps(), slice);
-        assert_eq!(roster.run_time(None).ps(), 2 * slice);
+        thread_table.charge(0, at(slice - 1));
+        assert_eq!(thread_table.next().map(|turn| turn.thread), Some(0));
+        thread_table.charge(0, at(slice));
+        assert_eq!(thread_table.next().map(|turn| turn.thread), Some(1));
+        thread_table.charge(1, at(2 * slice));
+        assert_eq!(thread_table.next().map(|turn| turn.thread), Some(0));
+        assert_eq!(thread_table.run_time(Some(0)).ps(), slice);
+        assert_eq!(thread_table.run_time(None).ps(), 2 * slice);
     }
 
     #[test]
@@ -432,61 +432,61 @@ mod tests {
 
     #[test]
     fn an_idle_core_steals_work() {
-        let mut roster = with_threads(2, 4);
-        roster.dequeue(1);
-        roster.dequeue(3);
-        assert_eq!(roster.core_of(2), 1);
+        let mut thread_table = with_threads(2, 4);
+        thread_table.dequeue(1);
+        thread_table.dequeue(3);
+        assert_eq!(thread_table.core_of(2), 1);
     }
 
     #[test]
     fn a_woken_thread_does_not_run_before_it_was_woken() {
-        let mut roster = with_threads(2, 2);
-        roster.dequeue(1);
-        roster.charge(0, at(50));
-        roster.enqueue(1, at(50));
-        assert_eq!(roster.next(), Some(Turn { at: at(50), core: 0, thread: 0 }));
-        roster.charge(0, at(60));
-        assert_eq!(roster.next(), Some(Turn { at: at(50), core: 1, thread: 1 }));
+        let mut thread_table = with_threads(2, 2);
+        thread_table.dequeue(1);
+        thread_table.charge(0, at(50));
+        thread_table.enqueue(1, at(50));
+        assert_eq!(thread_table.next(), Some(Turn { at: at(50), core: 0, thread: 0 }));
+        thread_table.charge(0, at(60));
+        assert_eq!(thread_table.next(), Some(Turn { at: at(50), core: 1, thread: 1 }));
     }
 
     #[test]
     fn a_thread_runs_only_on_its_allowed_cores() {
-        let mut roster = with_threads(4, 1);
-        roster.allow(0, CoreSet::from_bytes(&[0b1000]), at(7));
-        assert_eq!(roster.next(), Some(Turn { at: at(7), core: 3, thread: 0 }));
+        let mut thread_table = with_threads(4, 1);
+        thread_table.allow(0, CoreSet::from_bytes(&[0b1000]), at(7));
+        assert_eq!(thread_table.next(), Some(Turn { at: at(7), core: 3, thread: 0 }));
     }
 
     #[test]
     fn the_kernel_switches_to_another_thread_and_to_one_that_has_slept() {
-        let mut roster = with_threads(1, 2);
-        let begin = |roster: &mut Roster| roster.begin(roster.next().unwrap());
-        assert_eq!(begin(&mut roster), Switch::None, "the first thread runs already");
-        roster.charge(0, at(10));
-        assert_eq!(begin(&mut roster), Switch::None, "it continues");
-        roster.rotate(0);
-        assert_eq!(begin(&mut roster), Switch::Thread);
-        roster.dequeue(0);
-        roster.dequeue(1);
-        roster.enqueue(1, at(50));
-        assert_eq!(begin(&mut roster), Switch::Thread, "it has slept");
+        let mut thread_table = with_threads(1, 2);
+        let begin = |thread_table: &mut ThreadTable| thread_table.begin(thread_table.next().unwrap());
+        assert_eq!(begin(&mut thread_table), Switch::None, "the first thread runs already");
+        thread_table.charge(0, at(10));
+        assert_eq!(begin(&mut thread_table), Switch::None, "it continues");
+        thread_table.rotate(0);
+        assert_eq!(begin(&mut thread_table), Switch::Thread);
+        thread_table.dequeue(0);
+        thread_table.dequeue(1);
+        thread_table.enqueue(1, at(50));
+        assert_eq!(begin(&mut thread_table), Switch::Thread, "it has slept");
     }
 
     #[test]
     fn an_interrupt_handler_runs_first_and_the_interrupted_thread_continues() {
-        let mut roster = with_threads(1, 2);
-        roster.set_handler(1);
-        roster.dequeue(1);
-        roster.begin(roster.next().unwrap());
-        roster.charge(0, at(10));
-        roster.enqueue(1, at(10));
-        let turn = roster.next().unwrap();
-        assert_eq!((turn.thread, roster.begin(turn)), (1, Switch::Handler));
-        roster.charge(1, at(20));
-        let turn = roster.next().unwrap();
-        assert_eq!((turn.thread, roster.begin(turn)), (1, Switch::None), "it is not done");
-        roster.dequeue(1);
-        let turn = roster.next().unwrap();
-        assert_eq!((turn.thread, roster.begin(turn)), (0, Switch::None), "it was interrupted, no more");
+        let mut thread_table = with_threads(1, 2);
+        thread_table.set_handler(1);
+        thread_table.dequeue(1);
+        thread_table.begin(thread_table.next().unwrap());
+        thread_table.charge(0, at(10));
+        thread_table.enqueue(1, at(10));
+        let turn = thread_table.next().unwrap();
+        assert_eq!((turn.thread, thread_table.begin(turn)), (1, Switch::Handler));
+        thread_table.charge(1, at(20));
+        let turn = thread_table.next().unwrap();
+        assert_eq!((turn.thread, thread_table.begin(turn)), (1, Switch::None), "it is not done");
+        thread_table.dequeue(1);
+        let turn = thread_table.next().unwrap();
+        assert_eq!((turn.thread, thread_table.begin(turn)), (0, Switch::None), "it was interrupted, no more");
     }
 
     proptest! {
@@ -495,35 +495,35 @@ mod tests {
             cores in 1usize..5,
             steps in prop::collection::vec((0u8..4, 0u32..8, 1u64..3_000_000_000), 1..200),
         ) {
-            let mut roster = with_threads(cores, 8);
+            let mut thread_table = with_threads(cores, 8);
             let mut can_run = [true; 8];
             let mut last = vec![Time::ZERO; cores];
             for (action, thread, ps) in steps {
-                let Some(turn) = roster.next() else {
+                let Some(turn) = thread_table.next() else {
                     prop_assert!(can_run.iter().all(|can| !can));
-                    roster.enqueue(thread, at(ps));
+                    thread_table.enqueue(thread, at(ps));
                     can_run[thread as usize] = true;
                     continue;
                 };
                 prop_assert!(can_run[turn.thread as usize]);
                 prop_assert!(turn.at >= last[turn.core]);
                 last[turn.core] = turn.at;
-                roster.begin(turn);
+                thread_table.begin(turn);
                 let now = at(turn.at.ps() + ps);
-                roster.charge(turn.thread, now);
+                thread_table.charge(turn.thread, now);
                 match action {
                     0 => {
-                        roster.dequeue(turn.thread);
+                        thread_table.dequeue(turn.thread);
                         can_run[turn.thread as usize] = false;
                     }
                     1 => {
-                        roster.enqueue(thread, now);
+                        thread_table.enqueue(thread, now);
                         can_run[thread as usize] = true;
                     }
-                    2 => roster.rotate(turn.thread),
+                    2 => thread_table.rotate(turn.thread),
                     _ => {}
                 }
-                let queued: Vec<u32> = roster.cores.iter().flat_map(|core| core.queue.iter().copied()).collect();
+                let queued: Vec<u32> = thread_table.cores.iter().flat_map(|core| core.queue.iter().copied()).collect();
                 for thread in 0..8u32 {
                     let times = queued.iter().filter(|queued| **queued == thread).count();
                     prop_assert_eq!(times, usize::from(can_run[thread as usize]));
