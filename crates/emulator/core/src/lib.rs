@@ -28,7 +28,7 @@ pub use crate::{
     cpu::Cpu,
     guest::{ConfigurationWords, Guest, STABLE_COUNTER_HZ, SimulatedClock},
     jit::exported_code::ExportedRegions,
-    jit::listing::{Extras, HostCode, field_name},
+    jit::listing::{HostCode, Instrumentation, field_name},
     magic::Magic,
     origin::Origin,
     shared_code::{Counts, Execution, SharedCode, Watch},

@@ -10,7 +10,7 @@ use longma_guest::words::{u32_at, u64_at, words_of};
 
 use crate::Thread;
 use crate::arguments::{Arguments, EINVAL, Returned, with_results};
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 
 const SET_BYTES: u64 = 8;
 /// sizeof(struct epoll_event) in the guest: `events`, four bytes of padding, `data`.
@@ -72,7 +72,7 @@ fn wait_for_events(
         thread.with_mask(mask, |_, mask| {
             let arguments = [set, host_events, count, timeout, address_of(&mask), SET_BYTES];
             // SAFETY: the events are in guest memory; the timeout and the mask are local or null.
-            unsafe { interruptible(number, WaitsFor::Files, arguments) }
+            unsafe { interruptible(number, BlockingCondition::Files, arguments) }
         })
     })?;
     let mut host = vec![0; (HOST_EVENT_BYTES * ready) as usize];
@@ -104,7 +104,7 @@ pub(crate) fn ppoll(thread: &mut Thread, arguments: Arguments) -> Returned {
             let left = left.as_mut().map_or(0, |left| left.as_mut_ptr() as u64);
             let arguments = [files, count, left, address_of(&mask), SET_BYTES, 0];
             // SAFETY: the files are in guest memory or `results`; the other pointers are local or null.
-            unsafe { interruptible(libc::SYS_ppoll, WaitsFor::Files, arguments) }
+            unsafe { interruptible(libc::SYS_ppoll, BlockingCondition::Files, arguments) }
         })
     });
     write_back(thread, timeout, &left);
@@ -137,7 +137,7 @@ pub(crate) fn pselect6(thread: &mut Thread, arguments: Arguments) -> Returned {
             let pair = [address_of(&mask), SET_BYTES];
             let arguments = [count, reads, writes, exceptions, left, pair.as_ptr() as u64];
             // SAFETY: the sets are in guest memory or `results`; the other pointers are local or null.
-            unsafe { interruptible(libc::SYS_pselect6, WaitsFor::Files, arguments) }
+            unsafe { interruptible(libc::SYS_pselect6, BlockingCondition::Files, arguments) }
         })
     });
     write_back(thread, timeout, &left);

@@ -23,4 +23,4 @@ mod threads;
 pub use devices::DeviceFile;
 pub use load::{HostOperation, LoadError};
 pub use process::{Areas, Engine, Outcome, Process, ProcessConfig, Sink, StoredLimit, Thread};
-pub use syscalls::{Copied, SystemCall};
+pub use syscalls::{SystemCall, TransferredMemory};

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use longma_loongarch::{Instruction as Word, Op as La, State};
 
-pub use code::Known;
+pub use code::KnownState;
 use code::unit;
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
@@ -26,9 +26,9 @@ pub use service::{frame, serve};
 use system::ResultConversion;
 
 /// The start of an instruction's code, with its pending state.
-type Position = front_end::Position<Known>;
+type Position = front_end::Position<KnownState>;
 /// A translated unit.
-type Unit = front_end::Unit<Instruction, Known>;
+type Unit = front_end::Unit<Instruction, KnownState>;
 
 /// Results from this value up to -1 are error numbers.
 const LAST_ERROR: u64 = -4095i64 as u64;
@@ -41,7 +41,7 @@ pub struct Aarch64;
 
 impl FrontEnd for Aarch64 {
     type Service = Instruction;
-    type Pending = Known;
+    type Pending = KnownState;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
 
@@ -91,7 +91,7 @@ impl FrontEnd for Aarch64 {
         state.set_r(SCRATCH, (-4 * i64::from(TARGET)) as u64);
     }
 
-    fn settle(known: Known, state: &mut State, memory: &dyn UserMemory) {
+    fn settle(known: KnownState, state: &mut State, memory: &dyn UserMemory) {
         known.settle(state, memory);
     }
 

@@ -14,7 +14,7 @@ impl Snapshots {
     /// The folder `name` in `tests/emitted` of the crate in `crate_folder`.
     pub fn new(crate_folder: &str, name: &str) -> Self {
         let folder: PathBuf = [crate_folder, "tests", "emitted", name].iter().collect();
-        let updates = std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1");
+        let updates = std::env::var_os("LONGMA_UPDATE").is_some_and(|value| value == "1");
         if updates {
             fs::create_dir_all(&folder).expect("the folder of texts");
         }

@@ -48,12 +48,12 @@ pub type Exit = front_end::Exit<Instruction>;
 pub type Unit = front_end::Unit<Instruction, Pending>;
 
 /// The code that is reachable from an address.
-pub(super) struct Reach {
+pub(super) struct ReachableCode {
     pub words: FxHashMap<u64, u32>,
     pub leaders: BTreeSet<u64>,
 }
 
-impl Reach {
+impl ReachableCode {
     pub fn instruction(&self, pc: u64) -> Option<Instruction> {
         self.words.get(&pc).copied().and_then(decode)
     }

@@ -9,7 +9,7 @@ use super::lower::{Lowering, SPARE_SOURCE};
 use super::registers::{SCRATCH, SPARE, TABLE, general};
 use super::uses::{EVERYTHING, Set, bit};
 use super::width::Width;
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 
 /// A condition: the branch that is taken if it holds, without an offset, and the inverse branch.
 #[derive(Clone, Copy)]
@@ -62,7 +62,7 @@ impl Lowering<'_> {
 
     fn leave(&mut self, to: u64, next: Option<u64>) {
         if next != Some(to) {
-            self.assembler.go(Goal::Source(to));
+            self.assembler.go(JumpTarget::Source(to));
         }
     }
 
@@ -73,7 +73,7 @@ impl Lowering<'_> {
         self.changed(general(31));
         self.note(31, Some(after_slot as i64), Width::UNKNOWN);
         self.slot(pc, live);
-        self.assembler.jump(Code::new(La::Bl), Goal::Source(target));
+        self.assembler.jump(Code::new(La::Bl), JumpTarget::Source(target));
         self.leave(after_slot, next);
     }
 
@@ -131,7 +131,7 @@ impl Lowering<'_> {
             let condition = self.condition(instruction);
             let saved_constants = self.known;
             let skip = self.assembler.label();
-            self.assembler.jump(condition.fails, Goal::Label(skip));
+            self.assembler.jump(condition.fails, JumpTarget::Label(skip));
             self.slot(pc, live);
             self.take(target, links);
             self.known = saved_constants;
@@ -142,21 +142,21 @@ impl Lowering<'_> {
         let condition = self.condition_across_slot(instruction, pc, live);
         if links {
             let skip = self.assembler.label();
-            self.assembler.jump(condition.fails, Goal::Label(skip));
+            self.assembler.jump(condition.fails, JumpTarget::Label(skip));
             self.take(target, true);
             self.assembler.place(skip);
             self.leave(after_slot, next);
         } else if next == Some(target) {
-            self.assembler.jump(condition.fails, Goal::Source(after_slot));
+            self.assembler.jump(condition.fails, JumpTarget::Source(after_slot));
         } else {
-            self.assembler.jump(condition.holds, Goal::Source(target));
+            self.assembler.jump(condition.holds, JumpTarget::Source(target));
             self.leave(after_slot, next);
         }
     }
 
     fn take(&mut self, target: u64, links: bool) {
         let op = if links { La::Bl } else { La::B };
-        self.assembler.jump(Code::new(op), Goal::Source(target));
+        self.assembler.jump(Code::new(op), JumpTarget::Source(target));
     }
 
     /// Emits the delay slot of a branch and returns the branch condition.

@@ -3,13 +3,13 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::code::{DeferredValue, Exit, MAX_DEFERRED, Pending, Position, Product, Reach, Unit, exit};
+use super::code::{DeferredValue, Exit, MAX_DEFERRED, Pending, Position, Product, ReachableCode, Unit, exit};
 use super::deferred_expressions::Plan;
 use super::instruction::{Instruction, Op};
 use super::uses::{EVERYTHING, Liveness, Set, slot_before};
 use super::width::Width;
 
-use longma_translate::assembler::{Assembler, Goal, Label};
+use longma_translate::assembler::{Assembler, JumpTarget, Label};
 use longma_translate::optimizations::{Optimization, Options};
 
 /// A pseudo register number that represents the spare scratch register.
@@ -18,7 +18,7 @@ pub const SPARE_SOURCE: u8 = 26;
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    pub reach: &'a Reach,
+    pub reach: &'a ReachableCode,
     /// Source registers with known values.
     pub known: [Option<i64>; 32],
     /// What else is known about the source registers.
@@ -59,7 +59,7 @@ struct Stub {
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(reach: &'a Reach, options: &Options) -> Self {
+    pub fn new(reach: &'a ReachableCode, options: &Options) -> Self {
         Self {
             assembler: Assembler::default(),
             unit: Unit::default(),
@@ -97,7 +97,7 @@ impl<'a> Lowering<'a> {
                 self.settle(pc);
                 self.flush(self.live.before(pc));
                 if next != Some(pc) {
-                    self.assembler.go(Goal::Source(pc));
+                    self.assembler.go(JumpTarget::Source(pc));
                 }
                 return;
             }

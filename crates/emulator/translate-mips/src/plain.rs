@@ -10,7 +10,7 @@ use super::lower::Lowering;
 use super::registers::{HIGH, LOW, SCRATCH, THREAD_POINTER, general};
 use super::service::OVERFLOW;
 use super::width::Width;
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 use longma_translate::front_end::MARKS;
 
 /// Distinguishes conditional traps from `break`, except for the overflow and division-by-zero codes. `longma-linux`
@@ -133,7 +133,7 @@ impl Lowering<'_> {
         self.assembler.immediate(La::AddiD, SCRATCH, from, i.imm());
         // Without an overflow, the sum is on the side of the operand that the sign of the constant indicates.
         let (j, d) = if i.imm() < 0 { (from, SCRATCH) } else { (SCRATCH, from) };
-        self.assembler.jump(Code { j, d, ..Code::new(La::Blt) }, Goal::Label(overflow));
+        self.assembler.jump(Code { j, d, ..Code::new(La::Blt) }, JumpTarget::Label(overflow));
         self.assembler.copy(to, SCRATCH);
         true
     }
@@ -356,7 +356,7 @@ impl Lowering<'_> {
             (t, code) = (SCRATCH, 0);
         }
         let label = self.trap(if matches!(code, 6 | 7) { code } else { code | TRAP });
-        self.assembler.jump(Code { j: s, d: t, ..Code::new(op) }, Goal::Label(label));
+        self.assembler.jump(Code { j: s, d: t, ..Code::new(op) }, JumpTarget::Label(label));
         true
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::code::{Exit, Reach, Unit, exit, successors};
+use super::code::{Exit, ReachableCode, Unit, exit, successors};
 use super::instruction::decode;
 use super::lower::Lowering;
 use longma_translate::optimizations::{Optimization, Options};
@@ -18,8 +18,8 @@ fn reach(
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
-) -> Reach {
-    let mut reach = Reach { words: FxHashMap::default(), leaders: BTreeSet::new() };
+) -> ReachableCode {
+    let mut reach = ReachableCode { words: FxHashMap::default(), leaders: BTreeSet::new() };
     let mut visited = FxHashSet::default();
     let mut work_list = std::collections::VecDeque::from([start]);
     while let Some(leader) = work_list.pop_front() {
@@ -91,7 +91,7 @@ pub fn translate(
     unit
 }
 
-fn ranges(reach: &Reach) -> Vec<(u64, u32)> {
+fn ranges(reach: &ReachableCode) -> Vec<(u64, u32)> {
     let mut addresses: Vec<u64> = reach.words.keys().copied().collect();
     addresses.sort_unstable();
     let mut ranges: Vec<(u64, u32)> = Vec::new();

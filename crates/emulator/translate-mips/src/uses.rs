@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::code::{Reach, successors};
+use super::code::{ReachableCode, successors};
 use super::instruction::{Instruction, Op};
 use super::registers::{HIGH, LOW, general};
 
@@ -94,7 +94,7 @@ struct Step {
 }
 
 impl Step {
-    fn of(reach: &Reach, pc: u64, across: bool) -> Self {
+    fn of(reach: &ReachableCode, pc: u64, across: bool) -> Self {
         let unknown =
             |reads| Self { pc, reads, writes: 0, next: Vec::new(), past: None, slot: None, beyond: 0 };
         let Some(instruction) = reach.instruction(pc) else { return unknown(EVERYTHING) };
@@ -141,7 +141,7 @@ pub(super) struct Liveness {
 impl Liveness {
     /// Computes liveness for all reachable code. If `across` is false, it is not analysed across blocks: all
     /// general-purpose registers are live at the end of each block.
-    pub fn new(reach: &Reach, across: bool) -> Self {
+    pub fn new(reach: &ReachableCode, across: bool) -> Self {
         let mut steps: Vec<Step> = reach.words.keys().map(|pc| Step::of(reach, *pc, across)).collect();
         steps.sort_unstable_by_key(|step| std::cmp::Reverse(step.pc));
         let mut before: FxHashMap<u64, Set> = steps.iter().map(|step| (step.pc, 0)).collect();

@@ -13,7 +13,7 @@ use std::ops::Range;
 use iced_x86::{FastFormatter, Instruction};
 use longma_loongarch::{Access, Fault, FaultCause, Instruction as Word, Op as La, State, Trap};
 
-pub use code::Known;
+pub use code::RegisterStates;
 use code::{reading, unit};
 use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{self, CallResult, FrontEnd, ServiceResult, SyscallAction, UserMemory};
@@ -26,9 +26,9 @@ pub use service::frame;
 use system::ResultConversion;
 
 /// The start of the code of one instruction.
-type Position = front_end::Position<Known>;
+type Position = front_end::Position<RegisterStates>;
 /// A translation unit.
-type Unit = front_end::Unit<Instruction, Known>;
+type Unit = front_end::Unit<Instruction, RegisterStates>;
 
 /// Errors are the values from -4095 to -1.
 const LAST_ERROR: u64 = -4095i64 as u64;
@@ -39,7 +39,7 @@ pub struct X86_64;
 
 impl FrontEnd for X86_64 {
     type Service = Instruction;
-    type Pending = Known;
+    type Pending = RegisterStates;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
 
@@ -96,7 +96,7 @@ impl FrontEnd for X86_64 {
         state.fcsr.0 = service::INITIAL_FCSR;
     }
 
-    fn settle(known: Known, state: &mut State, _: &dyn UserMemory) {
+    fn settle(known: RegisterStates, state: &mut State, _: &dyn UserMemory) {
         known.settle(state);
     }
 

@@ -10,7 +10,7 @@ pub type Label = usize;
 
 /// The target of a jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Goal {
+pub enum JumpTarget {
     /// The code of a source address.
     Source(u64),
     /// A label in the unit.
@@ -24,7 +24,7 @@ pub struct Assembler {
     pub words: Vec<u32>,
     /// Dry run: count words without encoding them.
     pub is_blank: bool,
-    jumps: Vec<(usize, Instruction, Goal)>,
+    jumps: Vec<(usize, Instruction, JumpTarget)>,
     labels: Vec<Option<usize>>,
 }
 
@@ -86,13 +86,13 @@ impl Assembler {
     }
 
     /// Emits a branch or jump. [`Self::finish`] fills in its offset.
-    pub fn jump(&mut self, instruction: Instruction, goal: Goal) {
+    pub fn jump(&mut self, instruction: Instruction, goal: JumpTarget) {
         self.jumps.push((self.words.len(), instruction, goal));
         self.words.push(0);
     }
 
     /// Emits `b goal`.
-    pub fn go(&mut self, goal: Goal) {
+    pub fn go(&mut self, goal: JumpTarget) {
         self.jump(Instruction::new(Op::B), goal);
     }
 
@@ -118,7 +118,7 @@ impl Assembler {
         self.constant(spare, options.hash as i64);
         self.push(Instruction { d, j: d, k: spare, imm: HASH_SHIFT as i32, ..Instruction::new(Op::AlslD) });
         self.immediate(Op::LdD, spare, d, 0);
-        self.jump(Instruction { j: spare, d: pc, ..Instruction::new(Op::Bne) }, Goal::Label(miss));
+        self.jump(Instruction { j: spare, d: pc, ..Instruction::new(Op::Bne) }, JumpTarget::Label(miss));
         self.immediate(Op::LdD, d, d, 8);
     }
 
@@ -139,7 +139,7 @@ impl Assembler {
             .jumps
             .iter()
             .filter_map(|(_, _, goal)| match goal {
-                Goal::Source(pc) if !entries.contains_key(pc) => Some(*pc),
+                JumpTarget::Source(pc) if !entries.contains_key(pc) => Some(*pc),
                 _ => None,
             })
             .collect();
@@ -153,8 +153,8 @@ impl Assembler {
     pub fn finish(mut self, entries: &FxHashMap<u64, usize>) -> Vec<u32> {
         for (at, mut instruction, goal) in self.jumps {
             let to = match goal {
-                Goal::Source(pc) => entries[&pc],
-                Goal::Label(label) => self.labels[label].expect("every label is placed"),
+                JumpTarget::Source(pc) => entries[&pc],
+                JumpTarget::Label(label) => self.labels[label].expect("every label is placed"),
             };
             instruction.imm = (to as i32 - at as i32) * 4;
             self.words[at] =

@@ -8,7 +8,7 @@ use longma_loongarch::{decode, encode};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Placed, Translator, Work,
+    PlacedRegion, Translator, Work,
     allocation::Allocation,
     code_cache::LINE_BYTES,
     cross_modification::serialise_all,
@@ -45,7 +45,7 @@ struct ExportedRegion {
 }
 
 impl ExportedRegion {
-    fn of(retained: &Retained, placed: &Placed, translator: &Translator, work: &Work) -> Option<Self> {
+    fn of(retained: &Retained, placed: &PlacedRegion, translator: &Translator, work: &Work) -> Option<Self> {
         let offset = |host: u64| u32::try_from(host.checked_sub(translator.cache_range.start)?).ok();
         let range = |piece: &Range<u64>| Some(offset(piece.start)?..offset(piece.end)?);
         let code = offset(placed.code.start)?;
@@ -201,7 +201,7 @@ impl Translator {
                 site: (self.host(*site) - code.start) as usize,
             });
         }
-        let placed = Placed {
+        let placed = PlacedRegion {
             code: code.clone(),
             spill: self.host(exported.spill),
             positions: positions(&exported.positions),

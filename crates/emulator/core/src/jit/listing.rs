@@ -31,7 +31,7 @@ const REGION_ADDRESS: u64 = 0x1010_0000;
 
 /// Options that add code around the translated instructions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extras {
+pub struct Instrumentation {
     /// Guest address 0 differs from host address 0.
     pub based: bool,
     /// Count blocks.
@@ -57,7 +57,7 @@ pub struct HostCode {
 impl HostCode {
     /// Translates the region that starts at guest address `start` and consists of `words`, with an execution count of
     /// 1 for each block. Returns `None` if the first word is not an instruction.
-    pub fn of(start: u64, words: &[u32], extras: Extras) -> Option<Self> {
+    pub fn of(start: u64, words: &[u32], extras: Instrumentation) -> Option<Self> {
         let region = Region::form(start, &SingleRunProfile::of(&CodeSlice { start, words }));
         region.blocks.first()?;
         let (trampolines, mut names, _) = write_trampolines();

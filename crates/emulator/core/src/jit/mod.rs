@@ -90,7 +90,7 @@ pub(crate) struct TranslatorConfig {
 }
 
 /// The data about a region that the fault handler needs.
-pub(crate) struct Placed {
+pub(crate) struct PlacedRegion {
     /// The region's host code.
     pub code: Range<u64>,
     /// The host address of the code that spills registers and exits.
@@ -110,7 +110,7 @@ pub(crate) struct Translator {
     /// All addresses ever added to `entries`.
     address_filter: AddressFilter,
     /// Regions by the end address of their code. Only the translator and the fault handler read it.
-    placed: RwLock<BTreeMap<u64, Placed>>,
+    placed: RwLock<BTreeMap<u64, PlacedRegion>>,
     cache_range: Range<u64>,
     trampolines: Trampolines,
     /// In a forked child: the number of blocks to interpret before copying the code. Most children exit or call execve
@@ -288,7 +288,8 @@ impl Translator {
         let code = work.cache.insert(&code);
         let start = code.start;
         let host = start + entry as u64;
-        let placed = Placed { code: code.clone(), spill: start + spill as u64, positions, counted_blocks };
+        let placed =
+            PlacedRegion { code: code.clone(), spill: start + spill as u64, positions, counted_blocks };
         self.placed.write().expect("no panic while held").insert(code.end, placed);
         self.config.translated_blocks.fetch_add(region.blocks.len() as u64, Ordering::Relaxed);
         let positions: FxHashMap<u64, usize> = blocks.into_iter().collect();

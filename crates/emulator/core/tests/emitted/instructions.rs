@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use iced_x86::{Code, Instruction as Host, Mnemonic, OpKind};
-use longma_core::{Extras, HostCode};
+use longma_core::{HostCode, Instrumentation};
 use longma_loongarch::{Class, Extension, Instruction, Op, Operand, RegisterKind, encode};
 
 use crate::text::{Text, target};
@@ -81,7 +81,7 @@ fn shown(instruction: &Instruction) -> Shown {
     // The next block uses none of the instruction's registers, and so does the target of a branch.
     let end = word(&Instruction { j: 1, ..Instruction::new(Op::Jirl) });
     let words = [word(instruction), end, end, end];
-    let host = HostCode::of(PC, &words, Extras::default()).expect("an instruction");
+    let host = HostCode::of(PC, &words, Instrumentation::default()).expect("an instruction");
     let mut text = Text::of(&host);
     let ends = matches!(instruction.op.row().class, Class::Branch | Class::Jump);
     let next_piece = text.pieces.iter().find(|(_, pc)| *pc == PC + 4 && !ends).copied();

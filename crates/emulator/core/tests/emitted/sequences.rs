@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use longma_core::{Extras, HostCode};
+use longma_core::{HostCode, Instrumentation};
 use longma_loongarch::{Instruction, Op, decode, encode};
 
 use crate::text::{Text, target};
@@ -14,7 +14,7 @@ struct Sequence {
     name: &'static str,
     description: &'static str,
     code: Vec<Instruction>,
-    extras: Extras,
+    extras: Instrumentation,
 }
 
 /// The text for each sequence.
@@ -177,7 +177,7 @@ fn constants() -> Vec<Instruction> {
 }
 
 fn plain(name: &'static str, description: &'static str, code: Vec<Instruction>) -> Sequence {
-    Sequence { name, description, code, extras: Extras::default() }
+    Sequence { name, description, code, extras: Instrumentation::default() }
 }
 
 fn sequences() -> Vec<Sequence> {
@@ -185,11 +185,11 @@ fn sequences() -> Vec<Sequence> {
 }
 
 fn loops() -> Vec<Sequence> {
-    let none = Extras::default();
+    let none = Instrumentation::default();
     let with = |name, description, code, extras| Sequence { name, description, code, extras };
-    let counting = Extras { counting: true, ..none };
-    let tracing = Extras { tracing: true, ..none };
-    let based = Extras { based: true, ..none };
+    let counting = Instrumentation { counting: true, ..none };
+    let tracing = Instrumentation { tracing: true, ..none };
+    let based = Instrumentation { based: true, ..none };
     let memory = "Loads and stores in a loop: one range check for each base register and iteration";
     let based_memory = "Loads and stores in a loop, where guest address 0 is not host address 0";
     vec![

@@ -41,11 +41,11 @@ const ABOVE_BYTES: usize = 4096;
 /// The closure to run on another stack, and its result.
 struct Task<F, T> {
     work: Option<F>,
-    done: Option<Result<T, Box<dyn Any + Send>>>,
+    result: Option<Result<T, Box<dyn Any + Send>>>,
 }
 
 fn on<T, F: FnOnce() -> T>(stack: &Stack, work: F) -> T {
-    let mut task = Task { work: Some(work), done: None };
+    let mut task = Task { work: Some(work), result: None };
     let top = (stack.usable().end - ABOVE_BYTES) & !15;
     // SAFETY: the memory below `top` is unused and stays valid until the call returns; `perform` gets the task type
     // that it expects and never unwinds. The old stack pointer is in a register that the callee preserves.
@@ -62,7 +62,7 @@ fn on<T, F: FnOnce() -> T>(stack: &Stack, work: F) -> T {
             clobber_abi("sysv64"),
         );
     }
-    match task.done {
+    match task.result {
         Some(Ok(value)) => value,
         Some(Err(panic)) => resume_unwind(panic),
         None => unreachable!("the task has run"),
@@ -73,7 +73,7 @@ extern "sysv64" fn perform<F: FnOnce() -> T, T>(task: *mut Task<F, T>) {
     // SAFETY: `on` passes the address of a task that no other code uses until `on` returns.
     let task = unsafe { &mut *task };
     if let Some(work) = task.work.take() {
-        task.done = Some(catch_unwind(AssertUnwindSafe(work)));
+        task.result = Some(catch_unwind(AssertUnwindSafe(work)));
     }
 }
 

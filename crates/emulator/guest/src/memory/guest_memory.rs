@@ -15,7 +15,7 @@ use super::bitmap::PageBitmap;
 use super::mappings::{Mappings, Protection, Window};
 use super::own_code::OwnCode;
 use super::shared_code::SharedCodePages;
-use super::writes::Writes;
+use super::writes::WriteLog;
 use super::{HOST_PAGE_BYTES, PAGE_BYTES};
 use crate::host::attention::suppress_own_attention;
 use crate::host::locks::{RwLock, SpinLock};
@@ -76,7 +76,7 @@ pub(super) struct Reservation {
     /// accesses, so a fault handler may take it.
     pub code_lock: SpinLock,
     /// Tracks writes of a process that borrows its parent's memory.
-    pub writes: Writes,
+    pub writes: WriteLog,
     /// Code pages that other processes can change.
     pub shared_code: SharedCodePages,
     /// Code of the translator, which is outside guest memory.
@@ -166,7 +166,7 @@ impl GuestMemory {
                 code: PageBitmap::new(limit / HOST_PAGE_BYTES)?,
                 watches: [const { AtomicU64::new(0) }; WATCHES],
                 code_lock: SpinLock::default(),
-                writes: Writes::default(),
+                writes: WriteLog::default(),
                 shared_code: SharedCodePages::default(),
                 own_code: OnceLock::new(),
                 code_changed: OnceLock::new(),

@@ -15,7 +15,7 @@ type Page = Box<[u8; HOST_PAGE_BYTES as usize]>;
 
 /// The recorded writes of a process, once tracking is enabled.
 #[derive(Debug, Default)]
-pub(super) struct Writes {
+pub(super) struct WriteLog {
     are_tracked: AtomicBool,
     pages: Mutex<Pages>,
 }
@@ -37,7 +37,7 @@ pub struct Written {
     pub bytes: Vec<u8>,
 }
 
-impl Writes {
+impl WriteLog {
     fn pages(&self) -> MutexGuard<'_, Pages> {
         self.pages.lock().ignore_poison()
     }

@@ -13,7 +13,7 @@ use longma_guest::host::host_call;
 
 use crate::Process;
 use crate::simulated::identity::Id;
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 
 pub(crate) use crate::simulated::{Arguments, EINVAL, Returned};
 
@@ -165,7 +165,7 @@ impl Argument {
 pub(crate) fn forward(
     process: &Process,
     number: i64,
-    waits: Option<WaitsFor>,
+    waits: Option<BlockingCondition>,
     kinds: &[Kind],
     arguments: &[u64; 6],
 ) -> Result<u64, Errno> {

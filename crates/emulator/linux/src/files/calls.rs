@@ -16,7 +16,7 @@ use super::{Follow, ProcFile, ResolvedPath, guest_path};
 use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::devices::CHILD_OPENS;
 use crate::root::{OpenHow, PathInRoot, c_path, is_in_control_fs, name_at, open_how};
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 use crate::{DeviceFile, Process, Thread};
 
 const AT_FDCWD: u64 = libc::AT_FDCWD as u64;
@@ -100,7 +100,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
     } else {
         let arguments = [directory, path.as_ptr() as u64, how.flags, how.mode, 0, 0];
         // Opening a FIFO or a terminal may block. SAFETY: the path is live.
-        let opened = unsafe { interruptible(libc::SYS_openat, WaitsFor::FifoPeer, arguments) }?;
+        let opened = unsafe { interruptible(libc::SYS_openat, BlockingCondition::FifoPeer, arguments) }?;
         // SAFETY: the host has just created the descriptor for this call.
         unsafe { OwnedFd::from_raw_fd(opened as RawFd) }
     };

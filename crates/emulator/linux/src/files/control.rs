@@ -12,7 +12,7 @@ use super::Changeable;
 use crate::arguments::{Argument, Arguments, Returned, with_results};
 use crate::devices::{HANDLE_INTERRUPTS, MODEL_DEFERRED_WORK, ROUTE_INTERRUPTS};
 use crate::simulated::sched_attributes::{group_for_guest, group_on_host};
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 use crate::{DeviceFile, Thread};
 
 use Argument::{In, InOut, Number, Out};
@@ -91,13 +91,13 @@ const REQUESTS: &[(u32, u32, Argument)] = &[
 ];
 
 /// F_SETLKW blocks.
-const FCNTL: (i64, WaitsFor) = (libc::SYS_fcntl, WaitsFor::Lock);
+const FCNTL: (i64, BlockingCondition) = (libc::SYS_fcntl, BlockingCondition::Lock);
 /// TCSETSW blocks on a device.
-const IOCTL: (i64, WaitsFor) = (libc::SYS_ioctl, WaitsFor::Device);
+const IOCTL: (i64, BlockingCondition) = (libc::SYS_ioctl, BlockingCondition::Device);
 
 fn forward(
     thread: &Thread,
-    (number, waits): (i64, WaitsFor),
+    (number, waits): (i64, BlockingCondition),
     kind: Argument,
     arguments: Arguments,
 ) -> Returned {
@@ -228,7 +228,7 @@ fn foreground(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
     let mut group = if sets { group_on_host(memory.load::<u32>(address)? as i32) } else { 0 };
     let arguments = [descriptor, request, &raw mut group as u64, 0, 0, 0];
     // SAFETY: the number is live.
-    unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) }?;
+    unsafe { interruptible(libc::SYS_ioctl, BlockingCondition::Device, arguments) }?;
     if !sets {
         memory.store(address, group_for_guest(group) as u32)?;
     }
@@ -243,7 +243,7 @@ fn clone_range(thread: &Thread, [descriptor, request, address, ..]: Arguments) -
     }
     let arguments = [descriptor, request, bytes.as_ptr() as u64, 0, 0, 0];
     // SAFETY: the structure is live and contains no pointers.
-    unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) }
+    unsafe { interruptible(libc::SYS_ioctl, BlockingCondition::Device, arguments) }
 }
 
 fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) -> Returned {
@@ -257,7 +257,7 @@ fn interfaces(thread: &Thread, [descriptor, request, address, ..]: Arguments) ->
         let mut host = [length as u64, results.structure(guest_buffer, length as u64)?];
         let arguments = [descriptor, request, host.as_mut_ptr() as u64, 0, 0, 0];
         // SAFETY: the structure is live, and its buffer is null or in the reservation or `results`.
-        let returned = unsafe { interruptible(libc::SYS_ioctl, WaitsFor::Device, arguments) };
+        let returned = unsafe { interruptible(libc::SYS_ioctl, BlockingCondition::Device, arguments) };
         written = host[0] as u32;
         returned
     })?;

@@ -20,7 +20,7 @@ const MAX_NAMES: usize = 4096;
 
 /// How a call uses an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum AddressUse {
     /// The address to bind to. Its path must not exist.
     Bind,
     /// The address of another socket, as in connect(2) and sendto(2).
@@ -51,7 +51,7 @@ impl HostAddress {
         process: &Process,
         address: u64,
         length: u64,
-        purpose: Purpose,
+        purpose: AddressUse,
     ) -> Result<Option<Self>, Errno> {
         if address == 0 {
             return Ok(None);
@@ -74,20 +74,20 @@ impl HostAddress {
 
     /// Rewrites a confined guest's path to `/proc/self/fd/N/NAME`, which fits into `sun_path` and cannot leave the
     /// root.
-    fn rewrite_for_host(&mut self, process: &Process, purpose: Purpose) -> Result<(), Errno> {
+    fn rewrite_for_host(&mut self, process: &Process, purpose: AddressUse) -> Result<(), Errno> {
         if !process.root.is_confined() {
             return Ok(());
         }
         let Some(path) = self.path().map(<[u8]>::to_vec) else { return Ok(()) };
         let (follow, used) = match purpose {
-            Purpose::Bind => (Follow::No, PathUse::Name),
-            Purpose::Destination => (Follow::Yes, PathUse::Read),
+            AddressUse::Bind => (Follow::No, PathUse::Name),
+            AddressUse::Destination => (Follow::Yes, PathUse::Read),
         };
         let resolved = ResolvedPath::for_use(process, libc::AT_FDCWD, &path, follow, used)?.joined()?;
         let host = resolved.path_bytes().to_vec();
         self.set_path(&host).ok_or(Errno(libc::ENAMETOOLONG))?;
         self._resolved = Some(resolved);
-        if purpose == Purpose::Bind {
+        if purpose == AddressUse::Bind {
             let mut names = process.socket_names.lock();
             if names.len() < MAX_NAMES {
                 names.insert(host, path);

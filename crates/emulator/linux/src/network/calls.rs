@@ -1,13 +1,13 @@
 //! System calls on sockets and their addresses. Source: bind(2), connect(2), accept(2), getsockname(2), send(2),
 //! recv(2).
 
-use super::address::{HostAddress, Purpose};
+use super::address::{AddressUse, HostAddress};
 pub(crate) use super::messages::{receive, recvmmsg, send, sendmmsg};
 pub(crate) use super::options::{getsockopt, setsockopt};
 use crate::Thread;
 use crate::arguments::{Arguments, OnWriteFault, Returned, buffer, with_results};
 use crate::open_files::socket_option;
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 use longma_guest::Errno;
 use longma_guest::host::host_call;
 use std::os::fd::RawFd;
@@ -21,7 +21,7 @@ pub(super) fn check_socket(descriptor: u64) -> Result<(), Errno> {
 
 pub(crate) fn bind(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
     check_socket(socket)?;
-    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Bind)?;
+    let mut host = HostAddress::read(&thread.process, address, length, AddressUse::Bind)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
     // SAFETY: the address is local or null.
     unsafe { host_call(libc::SYS_bind, [socket, pointer, length, 0, 0, 0]) }
@@ -29,17 +29,25 @@ pub(crate) fn bind(thread: &mut Thread, [socket, address, length, ..]: Arguments
 
 pub(crate) fn connect(thread: &mut Thread, [socket, address, length, ..]: Arguments) -> Returned {
     check_socket(socket)?;
-    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Destination)?;
+    let mut host = HostAddress::read(&thread.process, address, length, AddressUse::Destination)?;
     let (pointer, length) = host.as_mut().map_or((0, length), |host| (host.pointer(), host.length().into()));
     // SAFETY: the address is local or null.
-    unsafe { interruptible(libc::SYS_connect, WaitsFor::Connection, [socket, pointer, length, 0, 0, 0]) }
+    unsafe {
+        interruptible(libc::SYS_connect, BlockingCondition::Connection, [socket, pointer, length, 0, 0, 0])
+    }
 }
 
 pub(crate) fn accept4(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, address, length, flags, ..] = arguments;
     with_address(thread, address, length, |host, host_length| {
         // SAFETY: the address and its length are local or null.
-        unsafe { interruptible(libc::SYS_accept4, WaitsFor::INPUT, [socket, host, host_length, flags, 0, 0]) }
+        unsafe {
+            interruptible(
+                libc::SYS_accept4,
+                BlockingCondition::INPUT,
+                [socket, host, host_length, flags, 0, 0],
+            )
+        }
     })
 }
 
@@ -57,11 +65,11 @@ pub(crate) fn name_of(thread: &Thread, number: i64, [socket, address, length, ..
 pub(crate) fn sendto(thread: &mut Thread, arguments: Arguments) -> Returned {
     let [socket, data, bytes, flags, address, length] = arguments;
     let data = buffer(thread.process.memory(), data, bytes)?;
-    let mut host = HostAddress::read(&thread.process, address, length, Purpose::Destination)?;
+    let mut host = HostAddress::read(&thread.process, address, length, AddressUse::Destination)?;
     let (address, length) = host.as_mut().map_or((0, 0), |host| (host.pointer(), host.length()));
     let arguments = [socket, data, bytes, flags, address, length.into()];
     // SAFETY: the data is in guest memory; the address is local or null.
-    unsafe { interruptible(libc::SYS_sendto, WaitsFor::output_message(3), arguments) }
+    unsafe { interruptible(libc::SYS_sendto, BlockingCondition::output_message(3), arguments) }
 }
 
 pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
@@ -72,7 +80,7 @@ pub(crate) fn recvfrom(thread: &mut Thread, arguments: Arguments) -> Returned {
             let data = results.buffer(on_write_fault, data, bytes)?;
             let arguments = [socket, data, bytes, flags, host, host_length];
             // SAFETY: the data is in guest memory or `results`; the address and its length are local or null.
-            unsafe { interruptible(libc::SYS_recvfrom, WaitsFor::message(3), arguments) }
+            unsafe { interruptible(libc::SYS_recvfrom, BlockingCondition::message(3), arguments) }
         })
     })
 }

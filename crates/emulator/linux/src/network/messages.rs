@@ -7,10 +7,10 @@ use longma_guest::Errno;
 use longma_guest::host::descriptors;
 use longma_guest::words::{i32_at, u32_at, u64_at, words_of};
 
-use super::address::{HostAddress, Purpose};
+use super::address::{AddressUse, HostAddress};
 use crate::Thread;
 use crate::arguments::{Arguments, OnWriteFault, Results, Returned, Vectors, with_results};
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 
 /// sizeof(struct msghdr).
 const HEADER_BYTES: usize = 56;
@@ -128,14 +128,14 @@ pub(crate) fn send(thread: &Thread, socket: u64, address: u64, flags: u64) -> Re
         host.msg_controllen = header.control_bytes as _;
     }
     let mut name =
-        HostAddress::read(&thread.process, header.name, header.name_bytes.into(), Purpose::Destination)?;
+        HostAddress::read(&thread.process, header.name, header.name_bytes.into(), AddressUse::Destination)?;
     if let Some(name) = &mut name {
         host.msg_name = name.pointer() as *mut libc::c_void;
         host.msg_namelen = name.length();
     }
     let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
     // SAFETY: the header, its name, its control data and its vectors are local; the buffers are in guest memory.
-    unsafe { interruptible(libc::SYS_sendmsg, WaitsFor::output_message(2), arguments) }
+    unsafe { interruptible(libc::SYS_sendmsg, BlockingCondition::output_message(2), arguments) }
 }
 
 /// recvmsg.
@@ -157,7 +157,7 @@ pub(crate) fn receive(thread: &Thread, socket: u64, address: u64, flags: u64) ->
         }
         let arguments = [socket, &raw mut host as u64, flags, 0, 0, 0];
         // SAFETY: the header, its name and its vectors are local; the buffers are in guest memory or `results`.
-        let returned = unsafe { interruptible(libc::SYS_recvmsg, WaitsFor::message(2), arguments) };
+        let returned = unsafe { interruptible(libc::SYS_recvmsg, BlockingCondition::message(2), arguments) };
         (name_bytes, control_bytes, message_flags) = (host.msg_namelen, host.msg_controllen, host.msg_flags);
         returned
     })?;

@@ -16,7 +16,7 @@ use longma_guest::host::descriptors;
 use longma_guest::host::host_call;
 use longma_guest::host::pinned_file::PinnedFile;
 
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 
 pub(crate) use path_in_root::{
     PROC_MEMORY_FILES, PathInRoot, access_of, is_in_control_fs, is_in_proc, kernel_name, last_part, name_at,
@@ -30,12 +30,12 @@ const RESOLVE_NO_MAGICLINKS: u64 = 0x2;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Root {
     /// `None` for the host's own root.
-    confined: Option<Arc<Confined>>,
+    confined: Option<Arc<ConfinedRoot>>,
 }
 
 /// The directory to which a guest is confined.
 #[derive(Debug)]
-struct Confined {
+struct ConfinedRoot {
     /// Absolute, with links resolved.
     host: PathBuf,
     /// An emulator descriptor of the directory, which stays valid if the directory is renamed.
@@ -76,7 +76,7 @@ impl Root {
             );
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
-        Ok(Self { confined: Some(Arc::new(Confined { host, directory })) })
+        Ok(Self { confined: Some(Arc::new(ConfinedRoot { host, directory })) })
     }
 
     /// Whether the guest is confined.
@@ -193,7 +193,7 @@ pub(crate) fn open_how(directory: RawFd, path: &CString, how: &OpenHow) -> Resul
     retry_after_renames(how, || {
         let arguments = arguments(directory, path, how);
         // SAFETY: the pointers are live, and a new descriptor affects no other code.
-        let descriptor = unsafe { interruptible(libc::SYS_openat2, WaitsFor::FifoPeer, arguments) }?;
+        let descriptor = unsafe { interruptible(libc::SYS_openat2, BlockingCondition::FifoPeer, arguments) }?;
         // SAFETY: the host has just created the descriptor for this call.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor as RawFd) })
     })

@@ -16,7 +16,7 @@ use crate::arguments::{Arguments, EINVAL, Returned, buffer};
 use crate::process::dispositions::{Action, SIGNALS, UNBLOCKABLE};
 use crate::process::{AlternateStack, Completion, host_id};
 use crate::signals::frame;
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 use crate::{Outcome, Thread, open_files};
 
 const SET_BYTES: u64 = 8;
@@ -208,7 +208,7 @@ pub(crate) fn rt_sigsuspend(thread: &mut Thread, [set, size, ..]: Arguments) -> 
         let mask = mask.unwrap_or(0);
         let arguments = [&raw const mask as u64, SET_BYTES, 0, 0, 0, 0];
         // SAFETY: the pointer is valid for 8 bytes.
-        unsafe { interruptible(libc::SYS_rt_sigsuspend, WaitsFor::Signals, arguments) }
+        unsafe { interruptible(libc::SYS_rt_sigsuspend, BlockingCondition::Signals, arguments) }
     })
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn rt_sigtimedwait(thread: &mut Thread, arguments: Arguments) -> Retu
     let arguments =
         [&raw const set as u64, info_bytes.as_mut_ptr() as u64, host_address(&timeout), SET_BYTES, 0, 0];
     // SAFETY: the pointers are valid: 8 bytes, a siginfo_t, a timespec or null.
-    let signal = unsafe { interruptible(libc::SYS_rt_sigtimedwait, WaitsFor::Signals, arguments) }?;
+    let signal = unsafe { interruptible(libc::SYS_rt_sigtimedwait, BlockingCondition::Signals, arguments) }?;
     memory.write_optional(info, &thread.translate_sender(info_bytes))?;
     Ok(signal)
 }

@@ -20,7 +20,7 @@ const WRITE: i16 = libc::POLLOUT;
 /// The condition for which a host call may block. A row of the table of system calls, or the function of a row,
 /// specifies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitsFor {
+pub(crate) enum BlockingCondition {
     /// A device, such as a disk, which is outside the model and takes no simulated time.
     Device,
     /// The descriptor in the first argument.
@@ -48,18 +48,18 @@ pub(crate) enum WaitsFor {
     Unknown,
 }
 
-impl WaitsFor {
+impl BlockingCondition {
     /// The descriptor is readable.
     pub(crate) const INPUT: Self = Self::Descriptor { events: READ, flags: None };
     /// The descriptor is writable.
     pub(crate) const OUTPUT: Self = Self::Descriptor { events: WRITE, flags: None };
 
-    /// Like [`WaitsFor::INPUT`], unless the MSG_ flags in this argument say not to block.
+    /// Like [`BlockingCondition::INPUT`], unless the MSG_ flags in this argument say not to block.
     pub(crate) const fn message(flags: usize) -> Self {
         Self::Descriptor { events: READ, flags: Some(flags) }
     }
 
-    /// Like [`WaitsFor::OUTPUT`], with MSG_ flags.
+    /// Like [`BlockingCondition::OUTPUT`], with MSG_ flags.
     pub(crate) const fn output_message(flags: usize) -> Self {
         Self::Descriptor { events: WRITE, flags: Some(flags) }
     }
@@ -73,7 +73,7 @@ impl WaitsFor {
 ///
 /// # Safety
 /// As for [`interruptible_on_host`]. In addition, `waits` must match the call and its arguments.
-pub(crate) unsafe fn interruptible(number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
+pub(crate) unsafe fn interruptible(number: i64, waits: BlockingCondition, arguments: Arguments) -> Returned {
     match super::current() {
         // SAFETY: the caller upholds the contract.
         Some(context) => unsafe { wait(&context, number, waits, arguments) },
@@ -86,19 +86,21 @@ pub(crate) unsafe fn interruptible(number: i64, waits: WaitsFor, arguments: Argu
 ///
 /// # Safety
 /// As for [`interruptible_on_host`].
-unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Arguments) -> Returned {
+unsafe fn wait(context: &Context, number: i64, waits: BlockingCondition, arguments: Arguments) -> Returned {
     // SAFETY: the caller upholds the contract: the arguments are those of the call.
     unsafe {
         match waits {
-            WaitsFor::Device => interruptible_on_host(number, arguments),
-            WaitsFor::Descriptor { events, flags } => transfer(context, number, arguments, events, flags),
-            WaitsFor::Connection => connect(context, arguments),
-            WaitsFor::Child(options) => wait_for_child(context, number, arguments, options),
-            WaitsFor::Lock => take_lock(context, number, arguments),
-            WaitsFor::FifoPeer => open(context, number, arguments),
-            WaitsFor::Files => polling::wait(context, number, arguments),
-            WaitsFor::Signals => polling::wait_for_signal(context, number, arguments),
-            WaitsFor::Queue(flags) => {
+            BlockingCondition::Device => interruptible_on_host(number, arguments),
+            BlockingCondition::Descriptor { events, flags } => {
+                transfer(context, number, arguments, events, flags)
+            }
+            BlockingCondition::Connection => connect(context, arguments),
+            BlockingCondition::Child(options) => wait_for_child(context, number, arguments, options),
+            BlockingCondition::Lock => take_lock(context, number, arguments),
+            BlockingCondition::FifoPeer => open(context, number, arguments),
+            BlockingCondition::Files => polling::wait(context, number, arguments),
+            BlockingCondition::Signals => polling::wait_for_signal(context, number, arguments),
+            BlockingCondition::Queue(flags) => {
                 let mut nonblocking = arguments;
                 nonblocking[flags] |= libc::IPC_NOWAIT as u64;
                 let result = host_call(number, nonblocking);
@@ -110,7 +112,7 @@ unsafe fn wait(context: &Context, number: i64, waits: WaitsFor, arguments: Argum
                     _ => result,
                 }
             }
-            WaitsFor::Unknown => run_blocking(context, number, arguments),
+            BlockingCondition::Unknown => run_blocking(context, number, arguments),
         }
     }
 }

@@ -19,7 +19,7 @@ pub struct SystemCall {
 
 /// Bytes of a program's memory that the kernel read or wrote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Copied {
+pub struct TransferredMemory {
     /// The guest address of the first byte.
     pub address: u64,
     /// The number of bytes.
@@ -36,12 +36,13 @@ impl SystemCall {
 
     /// The bytes that the kernel copied for this call, whose result is in `state`. Empty if it failed. Excludes strings
     /// and structures that calls parse themselves (message headers, descriptor sets).
-    pub fn copied(&self, thread: &Thread, state: &State) -> Vec<Copied> {
+    pub fn copied(&self, thread: &Thread, state: &State) -> Vec<TransferredMemory> {
         let returned = state.r(A0);
         let Some(row) = table::row(self.number).filter(|_| returned as i64 >= 0) else { return Vec::new() };
         let mut copied = Vec::new();
         for (kind, address) in row.arguments.iter().zip(self.arguments).filter(|(_, address)| *address != 0) {
-            let mut note = |bytes: u64, written: bool| copied.push(Copied { address, bytes, written });
+            let mut note =
+                |bytes: u64, written: bool| copied.push(TransferredMemory { address, bytes, written });
             let length = |index: u8| {
                 let argument = self.arguments[usize::from(index)];
                 // The result of such a call is the number of bytes.
@@ -76,7 +77,7 @@ fn add_vectors(
     count: u64,
     mut left: u64,
     written: bool,
-    to: &mut Vec<Copied>,
+    to: &mut Vec<TransferredMemory>,
 ) {
     for index in 0..count.min(MAX_VECTORS) {
         let at = address.wrapping_add(16 * index);
@@ -85,7 +86,7 @@ fn add_vectors(
         };
         let bytes = length.min(left);
         left -= bytes;
-        to.push(Copied { address: base, bytes, written });
+        to.push(TransferredMemory { address: base, bytes, written });
         if left == 0 {
             return;
         }

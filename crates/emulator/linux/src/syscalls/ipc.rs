@@ -9,7 +9,7 @@ use longma_guest::{Backing, MapRequest, Origin, Placement, Protection};
 
 use crate::Thread;
 use crate::arguments::{Argument, Arguments, EINVAL, Returned, buffer, with_results};
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 
 /// `struct msqid64_ds` and `struct shmid64_ds` are the same on host and guest.
 const QUEUE_BYTES: u64 = 120;
@@ -79,7 +79,7 @@ pub(super) fn msgsnd(thread: &mut Thread, [id, message, size, flags, ..]: Argume
     }
     let message = buffer(thread.process.memory(), message, size + 8)?;
     // SAFETY: the message is in the reservation.
-    unsafe { interruptible(libc::SYS_msgsnd, WaitsFor::Queue(3), [id, message, size, flags, 0, 0]) }
+    unsafe { interruptible(libc::SYS_msgsnd, BlockingCondition::Queue(3), [id, message, size, flags, 0, 0]) }
 }
 
 pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: Arguments) -> Returned {
@@ -90,7 +90,9 @@ pub(super) fn msgrcv(thread: &mut Thread, [id, message, size, kind, flags, _]: A
         // The message type, and as much text as the call returns.
         let message = results.message_after(8, message, size + 8)?;
         // SAFETY: the message is in the reservation or `results`.
-        unsafe { interruptible(libc::SYS_msgrcv, WaitsFor::Queue(4), [id, message, size, kind, flags, 0]) }
+        unsafe {
+            interruptible(libc::SYS_msgrcv, BlockingCondition::Queue(4), [id, message, size, kind, flags, 0])
+        }
     })
 }
 
@@ -103,7 +105,7 @@ pub(super) fn semtimedop(thread: &mut Thread, [id, operations, count, timeout, .
     let host_timeout = buffer(memory, timeout, 16)?;
     let arguments = [id, host_operations, count, host_timeout, 0, 0];
     // SAFETY: the pointers are null or into the reservation.
-    let result = unsafe { interruptible(libc::SYS_semtimedop, WaitsFor::Unknown, arguments) }?;
+    let result = unsafe { interruptible(libc::SYS_semtimedop, BlockingCondition::Unknown, arguments) }?;
     let undoes =
         |index| memory.load::<u16>(operations + 6 * index + 4).is_ok_and(|flags| flags & SEM_UNDO != 0);
     if (0..count).any(undoes) {

@@ -10,7 +10,7 @@ use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Prot
 use crate::arguments::{Arguments, EINVAL, OnWriteFault, Returned, Vectors, with_results};
 use crate::open_files::status_of;
 use crate::root::name_at;
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 use crate::{DeviceFile, Process, Thread};
 
 /// PROT_READ, WRITE, EXEC and SEM.
@@ -229,6 +229,6 @@ pub(super) fn vmsplice(thread: &mut Thread, arguments: Arguments) -> Returned {
         }?;
         let arguments = [descriptor, vectors.address(), vectors.len() as u64, flags, 0, 0];
         // SAFETY: the array is live, and its buffers are in the reservation.
-        unsafe { interruptible(libc::SYS_vmsplice, WaitsFor::Unknown, arguments) }
+        unsafe { interruptible(libc::SYS_vmsplice, BlockingCondition::Unknown, arguments) }
     })
 }

@@ -10,7 +10,7 @@ mod table;
 mod time;
 mod trace;
 
-pub use copies::{Copied, SystemCall};
+pub use copies::{SystemCall, TransferredMemory};
 use longma_locks::IgnorePoison;
 
 use longma_guest::Errno;
@@ -22,7 +22,7 @@ use crate::arguments::{self, Kind};
 use crate::process::{Completion, Interrupted};
 use crate::simulated::calls::{Caller, Simulated};
 use crate::simulated::identity::Ids;
-use crate::simulated::waits::WaitsFor;
+use crate::simulated::waits::BlockingCondition;
 use crate::simulated::{self, Simulation};
 use crate::{Outcome, Thread};
 
@@ -37,7 +37,7 @@ pub(crate) enum Action {
     /// Forwards it to the host's call of this number, which does not block.
     Host(i64),
     /// Forwards it to the host's call of this number, which may block for this condition.
-    Waits(i64, WaitsFor),
+    Waits(i64, BlockingCondition),
     /// A function that returns a0.
     Call(fn(&mut Thread, [u64; 6]) -> Result<u64, Errno>),
     /// A function that may set the registers itself. `pc` is already after the instruction.

@@ -22,7 +22,7 @@ use crate::simulated::calls::{
     Simulated::{ReadiesNoFile, Replace, SendsSignals, TryReplace},
 };
 use crate::simulated::identity::Id::{Group, Process, Thread};
-use crate::simulated::waits::WaitsFor::{self, Child, Device, Lock, Unknown};
+use crate::simulated::waits::BlockingCondition::{self, Child, Device, Lock, Unknown};
 use crate::simulated::{clocks, futex, sched_attributes, timers};
 use crate::threads::calls as threads;
 
@@ -144,15 +144,15 @@ const ROWS: &[Row] = &[
     row_of(60, "quotactl", Denied, &[]),
     row_of(61, "getdents64", Host(libc::SYS_getdents64), &[Fd, OutBuffer(2), Size]),
     row_of(62, "lseek", Host(libc::SYS_lseek), &[Fd, Long, Choice(names::WHENCE)]),
-    row_of(63, "read", Waits(libc::SYS_read, WaitsFor::INPUT), &[Fd, OutBuffer(2), Size]),
-    row_of(64, "write", Waits(libc::SYS_write, WaitsFor::OUTPUT), &[Fd, InBuffer(2), Size]).changes(Open(0)),
-    row_of(65, "readv", Waits(libc::SYS_readv, WaitsFor::INPUT), &[Fd, OutVectors(2), Size]),
-    row_of(66, "writev", Waits(libc::SYS_writev, WaitsFor::OUTPUT), &[Fd, InVectors(2), Size]).changes(Open(0)),
+    row_of(63, "read", Waits(libc::SYS_read, BlockingCondition::INPUT), &[Fd, OutBuffer(2), Size]),
+    row_of(64, "write", Waits(libc::SYS_write, BlockingCondition::OUTPUT), &[Fd, InBuffer(2), Size]).changes(Open(0)),
+    row_of(65, "readv", Waits(libc::SYS_readv, BlockingCondition::INPUT), &[Fd, OutVectors(2), Size]),
+    row_of(66, "writev", Waits(libc::SYS_writev, BlockingCondition::OUTPUT), &[Fd, InVectors(2), Size]).changes(Open(0)),
     row_of(67, "pread64", Waits(libc::SYS_pread64, Device), &[Fd, OutBuffer(2), Size, Long]),
     row_of(68, "pwrite64", Waits(libc::SYS_pwrite64, Device), &[Fd, InBuffer(2), Size, Long]).changes(Open(0)),
     row_of(69, "preadv", Waits(libc::SYS_preadv, Device), &[Fd, OutVectors(2), Size, Long, Long]),
     row_of(70, "pwritev", Waits(libc::SYS_pwritev, Device), &[Fd, InVectors(2), Size, Long, Long]).changes(Open(0)),
-    row_of(71, "sendfile", Waits(libc::SYS_sendfile, WaitsFor::OUTPUT), &[Fd, Fd, InOut(8), Size]).changes(Open(0)),
+    row_of(71, "sendfile", Waits(libc::SYS_sendfile, BlockingCondition::OUTPUT), &[Fd, Fd, InOut(8), Size]).changes(Open(0)),
     row_of(72, "pselect6", Call(events::pselect6), &[Int, Address, Address, Address, Address, Address]),
     row_of(73, "ppoll", Call(events::ppoll), &[Address, Size, Address, Address, Size]),
     row_of(74, "signalfd4", Call(events::signalfd4), &[Fd, Address, Size, Hex]),
@@ -349,8 +349,8 @@ const ROWS: &[Row] = &[
     row_of(283, "membarrier", Host(libc::SYS_membarrier), &[Int, Hex, Int]),
     row_of(284, "mlock2", Call(memory::mlock2), &[Address, Size, Hex]),
     row_of(285, "copy_file_range", Waits(libc::SYS_copy_file_range, Device), &[Fd, InOut(8), Fd, InOut(8), Size, Hex]).changes(Open(2)),
-    row_of(286, "preadv2", Waits(libc::SYS_preadv2, WaitsFor::INPUT), &[Fd, OutVectors(2), Size, Long, Long, Hex]),
-    row_of(287, "pwritev2", Waits(libc::SYS_pwritev2, WaitsFor::OUTPUT), &[Fd, InVectors(2), Size, Long, Long, Hex]).changes(Open(0)),
+    row_of(286, "preadv2", Waits(libc::SYS_preadv2, BlockingCondition::INPUT), &[Fd, OutVectors(2), Size, Long, Long, Hex]),
+    row_of(287, "pwritev2", Waits(libc::SYS_pwritev2, BlockingCondition::OUTPUT), &[Fd, InVectors(2), Size, Long, Long, Hex]).changes(Open(0)),
     row_of(288, "pkey_mprotect", Absent, &[]),
     row_of(289, "pkey_alloc", Absent, &[]),
     row_of(290, "pkey_free", Absent, &[]),

@@ -8,7 +8,7 @@ use longma_guest::words::u64_at;
 
 use crate::arguments::{Arguments, Results, Returned, with_results};
 use crate::simulated::futex::{MAX_WAITERS, WAITER_BYTES};
-use crate::simulated::waits::{WaitsFor, interruptible};
+use crate::simulated::waits::{BlockingCondition, interruptible};
 use crate::{Process, Thread};
 
 const FUTEX_WAKE: u64 = 1;
@@ -61,7 +61,7 @@ pub(crate) fn futex(thread: &mut Thread, arguments: Arguments) -> Returned {
         }
         let arguments = [address, command, value, host_address(&copy), second, third];
         // SAFETY: as above; the timeout is a copy or null.
-        unsafe { interruptible(libc::SYS_futex, WaitsFor::Unknown, arguments) }
+        unsafe { interruptible(libc::SYS_futex, BlockingCondition::Unknown, arguments) }
     })
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn futex_waitv(thread: &mut Thread, arguments: Arguments) -> Returned
         let arguments = [list.as_ptr() as u64, count, flags, host_address(&timeout), clock, 0];
         // SAFETY: the list and the timeout are copies; the kernel checks the addresses in the list, which are in guest
         // memory.
-        unsafe { interruptible(libc::SYS_futex_waitv, WaitsFor::Unknown, arguments) }
+        unsafe { interruptible(libc::SYS_futex_waitv, BlockingCondition::Unknown, arguments) }
     })
 }
 

@@ -9,7 +9,7 @@ use super::lower::Lowering;
 use super::operands::NONE;
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 
 /// Whether the lowered code of an instruction uses [`TRUTH`] as a temporary.
 pub(super) fn needs_truth(i: Instruction) -> bool {
@@ -230,14 +230,14 @@ impl Lowering<'_> {
         }
         let old = self.temporary();
         let (load, store) = if is_wide { (La::LlD, La::ScD) } else { (La::LlW, La::ScW) };
-        let (retry, done) = (self.assembler.label(), self.assembler.label());
+        let (retry, end) = (self.assembler.label(), self.assembler.label());
         self.assembler.place(retry);
         self.assembler.immediate(load, old, base, 0);
-        self.assembler.jump(Code { j: old, d: expected, ..Code::new(La::Bne) }, Goal::Label(done));
+        self.assembler.jump(Code { j: old, d: expected, ..Code::new(La::Bne) }, JumpTarget::Label(end));
         self.assembler.copy(TRUTH, value);
         self.assembler.immediate(store, TRUTH, base, 0);
-        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(retry));
-        self.assembler.place(done);
+        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, JumpTarget::Label(retry));
+        self.assembler.place(end);
         self.barrier(FULL);
         self.put_sum(i.rm(), old, is_wide);
     }
@@ -254,7 +254,7 @@ impl Lowering<'_> {
         }
         let base = self.base(i);
         let [low, high, spare] = [(); 3].map(|()| self.temporary());
-        let (retry, done) = (self.assembler.label(), self.assembler.label());
+        let (retry, end) = (self.assembler.label(), self.assembler.label());
         let differ = |j, d| Code { j, d, ..Code::new(La::Bne) };
         if is_wide {
             self.assembler.place(retry);
@@ -262,7 +262,7 @@ impl Lowering<'_> {
             self.assembler.immediate(La::LdD, high, base, 8);
             for (old, number) in [(low, expected[0]), (high, expected[1])] {
                 let comparand = self.value_in(number, spare);
-                self.assembler.jump(differ(old, comparand), Goal::Label(done));
+                self.assembler.jump(differ(old, comparand), JumpTarget::Label(end));
             }
             let first = self.value_in(values[0], TRUTH);
             self.assembler.copy(TRUTH, first);
@@ -278,12 +278,12 @@ impl Lowering<'_> {
             joined(self, spare, expected);
             self.assembler.place(retry);
             self.assembler.immediate(La::LlD, low, base, 0);
-            self.assembler.jump(differ(low, spare), Goal::Label(done));
+            self.assembler.jump(differ(low, spare), JumpTarget::Label(end));
             joined(self, TRUTH, values);
             self.assembler.immediate(La::ScD, TRUTH, base, 0);
         }
-        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, Goal::Label(retry));
-        self.assembler.place(done);
+        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, JumpTarget::Label(retry));
+        self.assembler.place(end);
         self.barrier(FULL);
         self.free(spare);
         let facts = if is_wide { Facts::NONE } else { Facts::ZERO_EXTENDED };
@@ -412,7 +412,7 @@ impl Lowering<'_> {
         self.assembler.two(extend, current, old);
         self.three(swap, current, TRUTH, base);
         self.assembler.field(La::BstrpickD, current, current, last, 0);
-        self.assembler.jump(Code { j: current, d: old, ..Code::new(La::Bne) }, Goal::Label(retry));
+        self.assembler.jump(Code { j: current, d: old, ..Code::new(La::Bne) }, JumpTarget::Label(retry));
         self.put(i.rd(), old, true, Facts::of_width(last + 1));
     }
 }

@@ -9,7 +9,7 @@ use super::lower::Lowering;
 use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{LINK, SCRATCH, TABLE, TARGET, TEMPORARIES};
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 use longma_translate::optimizations::Optimization;
 
 impl Lowering<'_> {
@@ -74,7 +74,7 @@ impl Lowering<'_> {
         let spare = if register == TEMPORARIES[1] { TEMPORARIES[2] } else { TEMPORARIES[1] };
         let (miss, resume) = (self.assembler.label(), self.assembler.label());
         self.assembler.look_up_hashed(&options, 4, [SCRATCH, register, spare], miss);
-        self.assembler.go(Goal::Label(resume));
+        self.assembler.go(JumpTarget::Label(resume));
         self.assembler.place(miss);
         self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
         self.assembler.place(resume);

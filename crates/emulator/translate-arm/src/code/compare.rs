@@ -11,7 +11,7 @@ use super::lower::Lowering;
 use super::operands::{NONE, STACK};
 use crate::instruction::{Instruction, Op};
 use crate::registers::*;
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 use longma_translate::optimizations::Optimization;
 
 /// The uses of the flags that an instruction sets.
@@ -512,8 +512,8 @@ impl Lowering<'_> {
         }
         if condition < 14 {
             let test = self.test(condition);
-            let done = self.assembler.label();
-            self.assembler.jump(test.branch(), Goal::Label(done));
+            let end = self.assembler.label();
+            self.assembler.jump(test.branch(), JumpTarget::Label(end));
             self.taken = 0;
             for (bit, flag) in [(8, NEGATIVE), (4, ZERO), (2, CARRY), (1, OVERFLOW)] {
                 if flags & bit != 0 {
@@ -521,8 +521,8 @@ impl Lowering<'_> {
                     self.assembler.two(La::Movgr2cf, flag, TRUTH);
                 }
             }
-            self.assembler.go(Goal::Label(skip));
-            self.assembler.place(done);
+            self.assembler.go(JumpTarget::Label(skip));
+            self.assembler.place(end);
         }
         let Some((a, b)) = comparison.operands else { return };
         let (a, b) = self.compared(a, b, comparison.is_wide, true);

@@ -9,7 +9,7 @@ use super::lower::Lowering;
 use super::operands::NONE;
 use super::vector::rounding::power_of_two;
 use crate::instruction::{Instruction, Op};
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 
 impl Lowering<'_> {
     /// Lowers the instruction. Returns false for other instructions.
@@ -186,12 +186,12 @@ impl Lowering<'_> {
         }
         let from = self.whole(i.rn());
         let (convert, add) = if i.is_double() { (La::FfintDL, La::FaddD) } else { (La::FfintSL, La::FaddS) };
-        let done = self.assembler.label();
+        let end = self.assembler.label();
         self.assembler.two(La::Movgr2frD, d, from);
         self.assembler.two(convert, d, d);
         // If the top bit is set, the signed conversion was wrong. It was inexact only if the correct conversion is
         // inexact too, so the accumulated flags stay correct.
-        self.assembler.jump(Code { j: from, d: 0, ..Code::new(La::Bge) }, Goal::Label(done));
+        self.assembler.jump(Code { j: from, d: 0, ..Code::new(La::Bge) }, JumpTarget::Label(end));
         // Convert half the value, with the lost bit ORed into the last one (sticky), and double the result.
         let half = self.temporary();
         let last = self.temporary();
@@ -201,7 +201,7 @@ impl Lowering<'_> {
         self.assembler.two(La::Movgr2frD, d, half);
         self.assembler.two(convert, d, d);
         self.assembler.three(add, d, d, d);
-        self.assembler.place(done);
+        self.assembler.place(end);
         self.put_scalar(d, i.is_double());
     }
 }

@@ -3,7 +3,7 @@
 //! the source addresses with the copy's number in the top byte.
 
 use super::loops::Loops;
-use super::reach::Reach;
+use super::reach::ReachableCode;
 use crate::instruction::{Instruction, Op, Operand};
 
 /// Bit position of the copy number, above all source addresses.
@@ -33,7 +33,7 @@ fn is_step(i: Instruction) -> bool {
     counts || matches!(i.row().operands.last(), Some(Operand::Address(b't' | b'p' | b'i' | b'j')))
 }
 
-impl Reach {
+impl ReachableCode {
     /// Adds copies of each innermost loop.
     pub(super) fn copy_loops(&mut self, loops: &Loops) {
         let mut left = MAX_COPIED_INSTRUCTIONS;

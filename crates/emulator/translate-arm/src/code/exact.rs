@@ -7,7 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::lower::Lowering;
 use crate::instruction::{Instruction, Op, Operand, Role, lane_of};
 use crate::registers::FLAG_TEMPORARY;
-use longma_translate::assembler::{Goal, Label};
+use longma_translate::assembler::{JumpTarget, Label};
 use longma_translate::front_end::Exit;
 
 /// The classes of VFCLASS that need the engine: NaNs and subnormal numbers.
@@ -68,7 +68,7 @@ impl Lowering<'_> {
         if checks == Checks::Operands {
             self.native(i);
             self.give_back_vectors();
-            self.assembler.go(Goal::Label(end));
+            self.assembler.go(JumpTarget::Label(end));
         } else {
             let raised = self.temporary();
             self.assembler.two(La::Movfcsr2gr, raised, FLAGS);
@@ -80,7 +80,7 @@ impl Lowering<'_> {
             self.classify(i, &[d]);
             self.branch_if_special(special);
             self.restore_vectors();
-            self.assembler.go(Goal::Label(end));
+            self.assembler.go(JumpTarget::Label(end));
             self.assembler.place(special);
             // The engine raises the exceptions of the instruction.
             self.assembler.two(La::Movgr2fcsr, FLAGS, raised);
@@ -108,7 +108,7 @@ impl Lowering<'_> {
     }
 
     fn branch_if_special(&mut self, to: Label) {
-        self.assembler.jump(Code { j: FLAG_TEMPORARY, ..Code::new(La::Bcnez) }, Goal::Label(to));
+        self.assembler.jump(Code { j: FLAG_TEMPORARY, ..Code::new(La::Bcnez) }, JumpTarget::Label(to));
     }
 
     /// Sets a condition flag if there is a special number in one of the vectors.

@@ -10,7 +10,7 @@ use super::lower::Lowering;
 use super::operands::NONE;
 use crate::instruction::{Instruction, Op, float_immediate, half_immediate};
 use crate::registers::*;
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 use longma_translate::front_end::Exit;
 
 /// A LoongArch comparison: quiet and signaling, single and double precision.
@@ -97,14 +97,14 @@ impl Lowering<'_> {
         if matches!(i.op, Op::Fmax | Op::Fmin) {
             // If an operand is a quiet NaN, LoongArch returns the other operand. FADD propagates the NaN, as AArch64
             // requires.
-            let (nan, done) = (self.assembler.label(), self.assembler.label());
+            let (nan, end) = (self.assembler.label(), self.assembler.label());
             self.assembler.three(UNORDERED.0[0][double], FLAG_TEMPORARY, n, m);
-            self.assembler.jump(Code { j: FLAG_TEMPORARY, ..Code::new(La::Bcnez) }, Goal::Label(nan));
+            self.assembler.jump(Code { j: FLAG_TEMPORARY, ..Code::new(La::Bcnez) }, JumpTarget::Label(nan));
             self.assembler.three(op, d, n, m);
-            self.assembler.go(Goal::Label(done));
+            self.assembler.go(JumpTarget::Label(end));
             self.assembler.place(nan);
             self.assembler.three(add, d, n, m);
-            self.assembler.place(done);
+            self.assembler.place(end);
         } else {
             self.assembler.three(op, d, n, m);
         }
@@ -211,7 +211,7 @@ impl Lowering<'_> {
             let (operands, readers) = (self.float_operands(i), self.readers());
             self.store_float_flags(i, operands, &readers);
             self.give_back_vectors();
-            self.assembler.go(Goal::Label(end));
+            self.assembler.go(JumpTarget::Label(end));
             self.assembler.place(service);
             self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i));
             self.assembler.place(end);
@@ -249,7 +249,7 @@ impl Lowering<'_> {
         let is_conditional = i.condition() < 14;
         if is_conditional {
             let test = self.test(i.condition());
-            self.assembler.jump(test.not().branch(), Goal::Label(otherwise));
+            self.assembler.jump(test.not().branch(), JumpTarget::Label(otherwise));
         }
         match only {
             // The engine compares and sets all flags.
@@ -258,7 +258,7 @@ impl Lowering<'_> {
             None => self.store_float_flags(i, operands, &readers),
         }
         if is_conditional {
-            self.assembler.go(Goal::Label(skip));
+            self.assembler.go(JumpTarget::Label(skip));
             self.assembler.place(otherwise);
             let bits = [(8, NEGATIVE), (4, ZERO), (2, CARRY), (1, OVERFLOW)];
             let stored = bits.into_iter().filter(|(bit, _)| only.is_none() && flags & bit != 0);

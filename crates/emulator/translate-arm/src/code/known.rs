@@ -76,7 +76,7 @@ impl CachedValue {
 
 /// The state between two instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownState {
     /// What is known about each general-purpose register. Unknown for registers in memory.
     pub(super) facts: [Facts; 31],
     /// Registers that are 32-bit values whose upper halves have not been cleared.
@@ -95,7 +95,7 @@ pub struct Known {
     pub(super) steps: [i16; 31],
 }
 
-impl Default for Known {
+impl Default for KnownState {
     fn default() -> Self {
         Self {
             facts: [Facts::NONE; 31],
@@ -110,7 +110,7 @@ impl Default for Known {
     }
 }
 
-impl Known {
+impl KnownState {
     /// Whether all registers are in their architectural state.
     pub(super) fn is_settled(&self) -> bool {
         self.loose == 0

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::copies::source;
-use super::reach::Reach;
+use super::reach::ReachableCode;
 use super::uses::Uses;
 use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::{Location, place, slot};
@@ -80,7 +80,7 @@ struct Graph {
 
 impl Loops {
     /// Finds the loops among leaders that are not entry points.
-    pub fn of(reach: &Reach) -> Self {
+    pub fn of(reach: &ReachableCode) -> Self {
         let leaders: Vec<u64> =
             reach.leaders.iter().copied().filter(|leader| !reach.entry_points.contains(leader)).collect();
         let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
@@ -156,7 +156,7 @@ impl Loops {
 
     /// Assigns registers: source registers in memory take over the LoongArch registers of source registers that the
     /// loop does not use. Prefers the outermost loop in which everything fits.
-    fn assign_registers(&mut self, reach: &Reach) {
+    fn assign_registers(&mut self, reach: &ReachableCode) {
         let mut counts: FxHashMap<u64, RegisterCounts> = FxHashMap::default();
         for (leader, around) in &self.around {
             let block = reach.block(*leader).0;
@@ -230,7 +230,8 @@ impl RegisterCounts {
 impl Graph {
     /// Returns the strongly connected components of the subgraph of `among`.
     fn components(&self, among: &[usize]) -> Vec<Vec<usize>> {
-        let mut search = Search { order: FxHashMap::default(), open: Vec::new(), done: FxHashSet::default() };
+        let mut search =
+            Search { order: FxHashMap::default(), open: Vec::new(), assigned: FxHashSet::default() };
         let among: FxHashSet<usize> = among.iter().copied().collect();
         let mut sorted: Vec<usize> = among.iter().copied().collect();
         sorted.sort_unstable();
@@ -248,7 +249,7 @@ impl Graph {
 struct Search {
     order: FxHashMap<usize, usize>,
     open: Vec<usize>,
-    done: FxHashSet<usize>,
+    assigned: FxHashSet<usize>,
 }
 
 impl Search {
@@ -273,7 +274,7 @@ impl Search {
             if let Some(&to) = graph.edges[*index].get(*next_edge) {
                 *next_edge += 1;
                 match self.order.get(&to) {
-                    _ if !among.contains(&to) || self.done.contains(&to) => {}
+                    _ if !among.contains(&to) || self.assigned.contains(&to) => {}
                     Some(order) => *earliest = (*earliest).min(*order),
                     None => enter = Some(to),
                 }
@@ -286,7 +287,7 @@ impl Search {
             if self.order[&index] == earliest {
                 let at = self.open.iter().rposition(|open| *open == index).unwrap_or(0);
                 let group = self.open.split_off(at);
-                self.done.extend(group.iter().copied());
+                self.assigned.extend(group.iter().copied());
                 components.push(group);
             }
         }

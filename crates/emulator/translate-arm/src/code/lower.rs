@@ -10,20 +10,20 @@ use rustc_hash::FxHashMap;
 use super::copies::source;
 use super::exact::depends_on_modes;
 use super::flags::Flags;
-use super::known::{Facts, Known};
-use super::reach::{Block, Reach};
+use super::known::{Facts, KnownState};
+use super::reach::{Block, ReachableCode};
 use super::unit::Plan;
 use crate::instruction::{Instruction, Op};
 use crate::registers::{Location, SLOT_OF_VECTORS, SLOTS};
 use crate::{Position, Unit};
-use longma_translate::assembler::{Assembler, Goal, Label};
+use longma_translate::assembler::{Assembler, JumpTarget, Label};
 use longma_translate::front_end::Exit;
 use longma_translate::optimizations::Optimization;
 
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    pub reach: &'a Reach,
+    pub reach: &'a ReachableCode,
     /// The states expected at leaders that are not entry points.
     plan: &'a Plan,
     /// The first planning pass: no plan exists yet.
@@ -33,18 +33,18 @@ pub(super) struct Lowering<'a> {
     /// Code offsets of the entry points.
     pub entry_points: FxHashMap<u64, usize>,
     /// The current state.
-    pub known: Known,
+    pub known: KnownState,
     /// Registers with known constant values.
     pub constants: [Option<i64>; 31],
     /// The states on the edges to each leader, and whether the edge is a back edge.
-    pub outs: FxHashMap<u64, Vec<(bool, Known)>>,
+    pub outs: FxHashMap<u64, Vec<(bool, KnownState)>>,
     /// The edges of the current block (planning passes only).
-    block_outs: Vec<(u64, bool, Known)>,
+    block_outs: Vec<(u64, bool, KnownState)>,
     pub remembered: PlanCache,
     /// The state before the registers were converted for the likely target of the current branch.
-    before_conversion: Option<Known>,
+    before_conversion: Option<KnownState>,
     /// Branches that need a conversion on the edge, which is emitted out of line.
-    conversions: Vec<(Label, Known, u64)>,
+    conversions: Vec<(Label, KnownState, u64)>,
     /// The current block.
     pub block: Rc<Block>,
     pub index: usize,
@@ -79,15 +79,15 @@ pub(super) type PlanCache = FxHashMap<u64, BlockResult>;
 
 /// The result of planning a block.
 pub(super) struct BlockResult {
-    known: Known,
+    known: KnownState,
     /// The states expected at the targets of the back edges, once there is a plan.
-    expected: Vec<Option<Known>>,
-    outs: Vec<(u64, bool, Known)>,
+    expected: Vec<Option<KnownState>>,
+    outs: Vec<(u64, bool, KnownState)>,
 }
 
 impl<'a> Lowering<'a> {
     /// Without `writes`, only determines states and emits no code.
-    pub fn new(reach: &'a Reach, plan: &'a Plan, writes: bool) -> Self {
+    pub fn new(reach: &'a ReachableCode, plan: &'a Plan, writes: bool) -> Self {
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
         let inside = reach.leaders.iter().filter(|leader| !reach.entry_points.contains(leader));
@@ -100,7 +100,7 @@ impl<'a> Lowering<'a> {
             is_first: plan.is_empty() && !writes,
             inner,
             entry_points: FxHashMap::default(),
-            known: Known::default(),
+            known: KnownState::default(),
             constants: [None; 31],
             outs: FxHashMap::default(),
             block_outs: Vec::new(),
@@ -160,7 +160,7 @@ impl<'a> Lowering<'a> {
             Some(self.reach.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
         });
         let expected_states = branches.map(|to| (!self.is_first).then(|| self.expected_at(to)));
-        let expected_states: Vec<Option<Known>> = expected_states.collect();
+        let expected_states: Vec<Option<KnownState>> = expected_states.collect();
         let known = self.known;
         let as_before = |outcome: &BlockResult| outcome.known == known && outcome.expected == expected_states;
         let outcome = self.remembered.remove(&leader).filter(as_before).unwrap_or_else(|| {
@@ -176,7 +176,7 @@ impl<'a> Lowering<'a> {
     /// Emits an entry for the engine at a leader that is otherwise reached only by the unit's own jumps.
     fn enter(&mut self, engine_entry: u64) {
         if self.assembler.is_blank {
-            let known = Known { flags: Flags::Stored, ..Known::default() };
+            let known = KnownState { flags: Flags::Stored, ..KnownState::default() };
             self.outs.entry(engine_entry).or_default().push((false, known));
             return;
         }
@@ -191,7 +191,7 @@ impl<'a> Lowering<'a> {
             begins: true,
             pending: None,
         });
-        self.known = Known::default();
+        self.known = KnownState::default();
         self.leave(engine_entry);
         self.assembler.pad_empty_block(offset);
     }
@@ -212,24 +212,24 @@ impl<'a> Lowering<'a> {
                     self.entry_points.insert(leader, offset);
                 }
                 self.unit.entries.push((leader, offset as u32));
-                self.known = Known::default();
+                self.known = KnownState::default();
             }
         }
     }
 
     /// The expected state at a leader that is not an entry point. In the first pass, it is merged from the edges
     /// recorded so far.
-    fn planned(&self, leader: u64) -> Known {
+    fn planned(&self, leader: u64) -> KnownState {
         let assignment = self.reach.loops.assignment(leader);
         if let Some(known) = self.plan.get(&leader) {
             return known.at(assignment);
         }
         if !self.is_first {
-            return Known::default().at(assignment);
+            return KnownState::default().at(assignment);
         }
         let outs = self.outs.get(&leader).map_or(&[][..], Vec::as_slice);
         let live = self.reach.live_at(leader);
-        Known::join(outs, live.wide, live.upper).at(assignment)
+        KnownState::join(outs, live.wide, live.upper).at(assignment)
     }
 
     fn translate_block(&mut self, leader: u64) {
@@ -401,11 +401,11 @@ impl<'a> Lowering<'a> {
     }
 
     /// The state that code at `to` expects.
-    fn expected_at(&self, to: u64) -> Known {
+    fn expected_at(&self, to: u64) -> KnownState {
         if self.inner.contains_key(&to) {
             self.plan.get(&to).copied().unwrap_or_default().at(self.reach.loops.assignment(to))
         } else {
-            Known::default()
+            KnownState::default()
         }
     }
 
@@ -420,7 +420,7 @@ impl<'a> Lowering<'a> {
     /// Records the edge to `to`.
     fn record_edge(&mut self, to: u64) {
         if self.assembler.is_blank {
-            self.block_outs.push((to, to <= self.leader, Known { flags: Flags::Stored, ..self.known }));
+            self.block_outs.push((to, to <= self.leader, KnownState { flags: Flags::Stored, ..self.known }));
         }
     }
 
@@ -477,12 +477,12 @@ impl<'a> Lowering<'a> {
 
     /// The goal of a conditional branch to `to`: the target if the registers are already as expected. Otherwise an
     /// out-of-line conversion.
-    pub fn branch_goal(&mut self, to: u64) -> Goal {
+    pub fn branch_goal(&mut self, to: u64) -> JumpTarget {
         match self.before_conversion.take() {
             // Record the state before the conversion: the converted state only reflects what the target expected.
             Some(before) => {
                 let now = self.known;
-                self.known = Known { cached: now.cached, ..before };
+                self.known = KnownState { cached: now.cached, ..before };
                 self.record_edge(to);
                 self.known = now;
             }
@@ -492,8 +492,8 @@ impl<'a> Lowering<'a> {
             return self.goal(to);
         }
         let label = self.assembler.label();
-        self.conversions.push((label, Known { flags: Flags::Stored, ..self.known }, to));
-        Goal::Label(label)
+        self.conversions.push((label, KnownState { flags: Flags::Stored, ..self.known }, to));
+        JumpTarget::Label(label)
     }
 
     /// Emits the out-of-line conversions.
@@ -518,8 +518,8 @@ impl<'a> Lowering<'a> {
     }
 
     /// The branch goal for a source address.
-    pub fn goal(&self, to: u64) -> Goal {
-        self.inner.get(&to).map_or(Goal::Source(to), |label| Goal::Label(*label))
+    pub fn goal(&self, to: u64) -> JumpTarget {
+        self.inner.get(&to).map_or(JumpTarget::Source(to), |label| JumpTarget::Label(*label))
     }
 
     /// Continues at `to`.

@@ -23,4 +23,4 @@ pub mod unit;
 mod uses;
 pub(crate) mod vector;
 
-pub use known::Known;
+pub use known::KnownState;

@@ -22,7 +22,7 @@ const MAX_JOINED: usize = 12;
 pub(super) const PAGE: u64 = 4096;
 
 /// The code that is reachable from an address.
-pub(super) struct Reach {
+pub(super) struct ReachableCode {
     /// Translation options.
     pub options: Options,
     /// The instructions by address; `None` if the word is not a valid instruction.
@@ -68,7 +68,7 @@ fn successors(i: Instruction, pc: u64) -> Vec<u64> {
     }
 }
 
-impl Reach {
+impl ReachableCode {
     /// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true and up to a number
     /// of instructions. An instruction at `extra_entry` becomes an additional entry point if it is reached.
     pub fn of(

@@ -4,9 +4,9 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::copies::source;
-use super::known::Known;
+use super::known::KnownState;
 use super::lower::{Lowering, PlanCache};
-use super::reach::{PAGE, Reach};
+use super::reach::{PAGE, ReachableCode};
 use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::optimizations::{Optimization, Options};
@@ -20,7 +20,7 @@ const MAX_INSTRUCTIONS: usize = 1500;
 const MAX_WORDS: usize = 30_000;
 
 /// The register states expected at leaders that are not entry points.
-pub(super) type Plan = FxHashMap<u64, Known>;
+pub(super) type Plan = FxHashMap<u64, KnownState>;
 
 /// Translates the code that is reachable from `start`, with an additional entry point at `extra_entry`. `fetch` reads
 /// source code. Addresses for which `known` returns true are not included.
@@ -32,7 +32,7 @@ pub fn translate(
     options: &Options,
 ) -> Unit {
     let mut limit = MAX_INSTRUCTIONS;
-    let mut reach = Reach::of(start, extra_entry, fetch, known, (limit, *options));
+    let mut reach = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
     loop {
         match lower(&reach) {
             Ok(unit) => return unit,
@@ -44,7 +44,7 @@ pub fn translate(
             Err(Failure::TooLong) => {
                 limit /= 4;
                 let (refused, frugal) = (reach.refused, reach.frugal);
-                reach = Reach::of(start, extra_entry, fetch, known, (limit, *options));
+                reach = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
                 (reach.refused, reach.frugal) = (refused, frugal);
             }
         }
@@ -63,7 +63,7 @@ enum Failure {
 ///
 /// # Errors
 /// Fails if the unit must be lowered with other parameters.
-fn lower(reach: &Reach) -> Result<Unit, Failure> {
+fn lower(reach: &ReachableCode) -> Result<Unit, Failure> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
     lowering.all();
@@ -95,7 +95,7 @@ fn lower(reach: &Reach) -> Result<Unit, Failure> {
 
 /// Determines the states at the targets of the unit's jumps. Lowers the unit repeatedly until the states at the jumps
 /// match those assumed.
-fn plan(reach: &Reach) -> Plan {
+fn plan(reach: &ReachableCode) -> Plan {
     let mut plan = Plan::default();
     // Cold translations are single blocks without internal jumps.
     if !reach.options.has(Optimization::Loops) || reach.options.is_cold {
@@ -103,20 +103,20 @@ fn plan(reach: &Reach) -> Plan {
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     let mut memory = PlanCache::default();
-    let mut outs_before: FxHashMap<u64, Vec<(bool, Known)>> = FxHashMap::default();
+    let mut outs_before: FxHashMap<u64, Vec<(bool, KnownState)>> = FxHashMap::default();
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
         lowering.remembered = memory;
         lowering.all();
         let mut outs = lowering.outs;
         outs.retain(|to, _| reach.leaders.contains(to) && !reach.entry_points.contains(to));
-        let next_state = |(to, outs): (&u64, &Vec<(bool, Known)>)| {
+        let next_state = |(to, outs): (&u64, &Vec<(bool, KnownState)>)| {
             let live = reach.live_at(*to);
             let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
             let known = match as_before {
-                _ if given_up.contains(to) => Known::default(),
+                _ if given_up.contains(to) => KnownState::default(),
                 Some(known) => *known,
-                None => Known::join(outs, live.wide, live.upper),
+                None => KnownState::join(outs, live.wide, live.upper),
             };
             (*to, known)
         };
@@ -130,7 +130,7 @@ fn plan(reach: &Reach) -> Plan {
         }
         plan = next;
         for (_, known) in plan.iter_mut().filter(|(to, _)| given_up.contains(to)) {
-            *known = Known::default();
+            *known = KnownState::default();
         }
     }
     plan

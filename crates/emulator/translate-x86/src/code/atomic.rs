@@ -8,7 +8,7 @@ use super::integer::Arithmetic;
 use super::lower::{Lowering, is_register};
 use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
-use longma_translate::assembler::{Goal, Label};
+use longma_translate::assembler::{JumpTarget, Label};
 
 impl Lowering<'_> {
     /// Translates an atomic instruction. Returns false for others.
@@ -30,7 +30,7 @@ impl Lowering<'_> {
     }
 
     fn branch_to(&mut self, op: La, j: u8, d: u8, label: Label) {
-        self.assembler.jump(Code { j, d, ..Code::new(op) }, Goal::Label(label));
+        self.assembler.jump(Code { j, d, ..Code::new(op) }, JumpTarget::Label(label));
     }
 
     fn atomic_three(&mut self, op: La, d: u8, value: u8, address: u8) {
@@ -181,7 +181,7 @@ impl Lowering<'_> {
     fn compare_and_exchange_pair(&mut self) {
         let address = self.address();
         let (low, high) = (self.temporary(), self.temporary());
-        let (retry, differs, done) = (self.assembler.label(), self.assembler.label(), self.assembler.label());
+        let (retry, differs, end) = (self.assembler.label(), self.assembler.label(), self.assembler.label());
         self.assembler.place(retry);
         self.assembler.immediate(La::LlD, low, address, 0);
         self.assembler.immediate(La::LdD, high, address, 8);
@@ -191,14 +191,14 @@ impl Lowering<'_> {
         self.atomic_three(La::ScQ, SCRATCH, RCX, address);
         self.branch_to(La::Beqz, SCRATCH, 0, retry);
         self.assembler.copy(NOT_ZERO, 0);
-        self.assembler.go(Goal::Label(done));
+        self.assembler.go(JumpTarget::Label(end));
         self.assembler.place(differs);
         self.assembler.copy(SCRATCH, low);
         self.atomic_three(La::ScQ, SCRATCH, high, address);
         self.assembler.copy(RAX, low);
         self.assembler.copy(RDX, high);
         self.assembler.immediate(La::Ori, NOT_ZERO, 0, 1);
-        self.assembler.place(done);
+        self.assembler.place(end);
         self.assembler.immediate(La::Dbar, 0, 0, 0);
     }
 

@@ -9,7 +9,7 @@ use super::known::Facts;
 use super::lower::{Lowering, is_register};
 use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
-use longma_translate::assembler::{Goal, Label};
+use longma_translate::assembler::{JumpTarget, Label};
 
 /// A shift count.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,7 @@ impl Lowering<'_> {
     fn unless_zero(&mut self, count: Count) -> Option<Label> {
         let Count::Variable(t) = count else { return None };
         let skip = self.assembler.label();
-        self.assembler.jump(Code { j: t, ..Code::new(La::Beqz) }, Goal::Label(skip));
+        self.assembler.jump(Code { j: t, ..Code::new(La::Beqz) }, JumpTarget::Label(skip));
         Some(skip)
     }
 

@@ -1,9 +1,9 @@
-//! Conversion of registers to the form that an instruction or another block needs, and maintenance of [`Known`].
+//! Conversion of registers to the form that an instruction or another block needs, and maintenance of [`RegisterStates`].
 
 use iced_x86::Register;
 use longma_loongarch::Op as La;
 
-use super::known::{Facts, Known, RSP, Upper, owner};
+use super::known::{Facts, RSP, RegisterStates, Upper, owner};
 use super::lower::Lowering;
 use super::upper::join_upper;
 use super::uses::Live;
@@ -17,7 +17,7 @@ pub(super) fn number(register: Register) -> usize {
 
 /// What a register needs to match a required state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Need {
+enum RegisterFixup {
     Nothing,
     Copy,
     ZeroExtend,
@@ -248,61 +248,63 @@ impl Lowering<'_> {
         self.known.valid[v] = 16;
     }
 
-    fn need(&self, n: usize, required: &Known, live: Live) -> Need {
+    fn need(&self, n: usize, required: &RegisterStates, live: Live) -> RegisterFixup {
         if live.any >> n & 1 == 0 || n == RSP {
-            return Need::Nothing;
+            return RegisterFixup::Nothing;
         }
         let (value, facts) = (self.known.value(n), required.facts[n]);
-        let elsewhere = if self.known.at[n] == GENERAL[n] { Need::Nothing } else { Need::Copy };
+        let elsewhere =
+            if self.known.at[n] == GENERAL[n] { RegisterFixup::Nothing } else { RegisterFixup::Copy };
         if required.narrow >> n & 1 == 0 {
-            return if self.known.is_loose(n) { Need::ZeroExtend } else { elsewhere };
+            return if self.known.is_loose(n) { RegisterFixup::ZeroExtend } else { elsewhere };
         }
         if facts.sign && !value.sign {
-            Need::SignExtend
+            RegisterFixup::SignExtend
         } else if facts.width <= 32 && value.width > 32 {
-            Need::ZeroExtend
+            RegisterFixup::ZeroExtend
         } else {
             elsewhere
         }
     }
 
     /// Whether a transition to `required` with live registers `live` would destroy upper halves that are in `read`.
-    pub fn loses(&self, required: &Known, live: Live, read: Live) -> bool {
+    pub fn loses(&self, required: &RegisterStates, live: Live, read: Live) -> bool {
         (0..16).any(|n| {
-            let is_cut = matches!(self.need(n, required, live), Need::ZeroExtend | Need::SignExtend);
+            let is_cut =
+                matches!(self.need(n, required, live), RegisterFixup::ZeroExtend | RegisterFixup::SignExtend);
             let is_wide = self.known.narrow >> n & 1 == 0 && self.known.value(n).width > 32;
             is_cut && is_wide && read.wide >> n & 1 != 0
         })
     }
 
     /// The number of conversions for a transition to `required` with live registers `live`.
-    pub fn misfits(&self, required: &Known, live: Live) -> usize {
-        (0..16).filter(|n| self.need(*n, required, live) != Need::Nothing).count()
+    pub fn misfits(&self, required: &RegisterStates, live: Live) -> usize {
+        (0..16).filter(|n| self.need(*n, required, live) != RegisterFixup::Nothing).count()
             + usize::from(self.known.stack != required.stack)
             + self.misfit_uppers(required, live)
     }
 
     /// Whether a transition to `required` with live registers `live` needs no code.
-    pub fn fits(&self, required: &Known, live: Live) -> bool {
+    pub fn fits(&self, required: &RegisterStates, live: Live) -> bool {
         self.known.stack == required.stack
-            && (0..16).all(|n| self.need(n, required, live) == Need::Nothing)
+            && (0..16).all(|n| self.need(n, required, live) == RegisterFixup::Nothing)
             && (0..16).all(|v| live.vectors >> v & 1 == 0 || self.known.valid[v] >= required.valid[v])
             && self.misfit_uppers(required, live) == 0
     }
 
     /// Emits the transition to `required` with live registers `live`. `is_boundary` says that the program can be
     /// interrupted during the transition, before the instruction at `source_pc`.
-    pub fn fit(&mut self, required: &Known, live: Live, is_boundary: bool) {
+    pub fn fit(&mut self, required: &RegisterStates, live: Live, is_boundary: bool) {
         for n in 0..16 {
             match self.need(n, required, live) {
-                Need::Nothing => {}
-                Need::Copy => {
+                RegisterFixup::Nothing => {}
+                RegisterFixup::Copy => {
                     let scaled = self.scaled;
                     self.own(n);
                     self.scaled = scaled;
                 }
-                Need::ZeroExtend => self.extend_own(n, La::BstrpickD, Facts::ZERO_EXTENDED),
-                Need::SignExtend => self.extend_own(n, La::SlliW, Facts::WORD),
+                RegisterFixup::ZeroExtend => self.extend_own(n, La::BstrpickD, Facts::ZERO_EXTENDED),
+                RegisterFixup::SignExtend => self.extend_own(n, La::SlliW, Facts::WORD),
             }
         }
         for v in (0..16).filter(|v| live.vectors >> v & 1 != 0) {
@@ -317,21 +319,21 @@ impl Lowering<'_> {
     /// Makes all state architectural: before the instruction if `is_boundary`, otherwise at its end.
     pub fn settle(&mut self, is_boundary: bool) {
         self.settle_flags();
-        self.fit(&Known::default(), Live::ALL, is_boundary);
+        self.fit(&RegisterStates::default(), Live::ALL, is_boundary);
     }
 }
 
 /// The common state at the start of a block with these incoming states. The flag marks loop back edges. `live` are the
 /// registers live there.
-pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
-    let mut joined = Known::default();
+pub(super) fn join(outs: &[(bool, RegisterStates)], live: Live) -> RegisterStates {
+    let mut joined = RegisterStates::default();
     let Some(&(_, first)) = outs.iter().find(|(backwards, _)| *backwards).or(outs.first()) else {
         return joined;
     };
     for n in (0..16).filter(|n| *n != RSP && live.any >> *n & 1 != 0) {
         let bit = 1u16 << n;
-        let is_zero_above = |known: &Known| known.narrow & bit != 0 || known.value(n).width <= 32;
-        let facts_of = |known: &Known| known.value(n);
+        let is_zero_above = |known: &RegisterStates| known.narrow & bit != 0 || known.value(n).width <= 32;
+        let facts_of = |known: &RegisterStates| known.value(n);
         let all = outs.iter().map(|(_, known)| facts_of(known)).reduce(Facts::or).unwrap_or(Facts::NONE);
         if live.wide & bit == 0 || outs.iter().all(|(_, known)| is_zero_above(known)) {
             joined.narrow |= bit;
@@ -347,8 +349,9 @@ pub(super) fn join(outs: &[(bool, Known)], live: Live) -> Known {
                 Facts::NONE
             };
         } else {
-            let proper =
-                |known: &Known| if known.is_loose(n) { Facts::ZERO_EXTENDED } else { facts_of(known) };
+            let proper = |known: &RegisterStates| {
+                if known.is_loose(n) { Facts::ZERO_EXTENDED } else { facts_of(known) }
+            };
             joined.facts[n] =
                 outs.iter().map(|(_, known)| proper(known)).reduce(Facts::or).unwrap_or(Facts::NONE);
         }

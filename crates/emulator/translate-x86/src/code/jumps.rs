@@ -5,11 +5,11 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::forms::number;
-use super::known::Known;
+use super::known::RegisterStates;
 use super::lower::{Branch, Lowering};
 use super::operands::Extension;
 use crate::registers::*;
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 use longma_translate::optimizations::Optimization;
 
 impl Lowering<'_> {
@@ -110,8 +110,8 @@ impl Lowering<'_> {
             self.assembler.jump(branch.holds, goal);
         } else {
             let transition = self.assembler.label();
-            self.transitions.push((transition, Known { flagged: 0, ..self.known }, target));
-            self.assembler.jump(branch.holds, Goal::Label(transition));
+            self.transitions.push((transition, RegisterStates { flagged: 0, ..self.known }, target));
+            self.assembler.jump(branch.holds, JumpTarget::Label(transition));
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::extension;
 use crate::registers::{GENERAL, STACK_POINTER, set_upper};
 
-/// The number of RSP. Its value is always its own LoongArch register plus [`Known::stack`].
+/// The number of RSP. Its value is always its own LoongArch register plus [`RegisterStates::stack`].
 pub(super) const RSP: usize = 4;
 
 /// Facts about the bits of a LoongArch register.
@@ -52,7 +52,7 @@ pub(super) enum Upper {
 
 /// The location and form of the sixteen general and vector registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct RegisterStates {
     /// The LoongArch register of each general register: its own, that of another register with the same value, or r0.
     pub(super) at: [u8; 16],
     /// Facts about the LoongArch register of each general register.
@@ -75,7 +75,7 @@ pub struct Known {
     pub(super) flagged: u32,
 }
 
-impl Default for Known {
+impl Default for RegisterStates {
     fn default() -> Self {
         Self {
             at: GENERAL,
@@ -108,7 +108,7 @@ const OWNERS: [Option<u8>; 32] = {
     owners
 };
 
-impl Known {
+impl RegisterStates {
     /// Whether all state is architectural.
     pub(super) fn is_settled(&self) -> bool {
         self.at == GENERAL

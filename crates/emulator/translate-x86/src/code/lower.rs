@@ -4,14 +4,14 @@
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::known::{Facts, Known, RSP};
-use super::unit::{ARITHMETIC, Around, Reach};
-use super::upper::Clearing;
+use super::known::{Facts, RSP, RegisterStates};
+use super::unit::{ARITHMETIC, InstructionContext, ReachableCode};
+use super::upper::UpperClearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
 use crate::registers::*;
 use crate::{Position, Unit};
-use longma_translate::assembler::{Assembler, Goal, Label};
+use longma_translate::assembler::{Assembler, JumpTarget, Label};
 use longma_translate::front_end::Exit;
 use longma_translate::optimizations::Optimization;
 
@@ -29,22 +29,22 @@ pub(super) struct Scaled {
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    pub reach: &'a Reach,
+    pub reach: &'a ReachableCode,
     /// The planned state at each leader for jumps within the unit.
-    plan: &'a [Option<Known>],
+    plan: &'a [Option<RegisterStates>],
     /// The plan has not been computed yet.
     is_first: bool,
     /// The current register state.
-    pub known: Known,
+    pub known: RegisterStates,
     /// States at the sources of jumps to each leader, and whether the jump is a back edge. Only used while planning.
-    pub outs: Vec<Vec<(bool, Known)>>,
+    pub outs: Vec<Vec<(bool, RegisterStates)>>,
     /// The outgoing states of the current block by leader number, and the results of previous blocks.
-    block_outs: Vec<(usize, bool, Known)>,
+    block_outs: Vec<(usize, bool, RegisterStates)>,
     pub remembered: PlanCache,
     /// The current instruction, its block, and the analysis results of the block.
     pub instruction: Instruction,
     pub block: &'a [Instruction],
-    pub around: &'a [Around],
+    pub around: &'a [InstructionContext],
     pub index: usize,
     /// The source address recorded in positions.
     pub source_pc: u64,
@@ -55,14 +55,14 @@ pub(super) struct Lowering<'a> {
     /// Out-of-line hash-table misses: label, register for the host address, source address, and the label to return to.
     pub misses: Vec<(Label, u8, u64, Label)>,
     /// Out-of-line transitions of taken branches whose target needs another state.
-    pub transitions: Vec<(Label, Known, u64)>,
+    pub transitions: Vec<(Label, RegisterStates, u64)>,
     /// A mask of temporaries used by the current instruction.
     taken: u8,
     /// The first instruction that ran out of temporaries. Its code is invalid.
     pub out_of_temporaries_at: Option<u64>,
     vectors_taken: usize,
     /// Out-of-line clearings of upper halves.
-    pub clearings: Vec<Clearing>,
+    pub clearings: Vec<UpperClearing>,
     /// The current instruction works on 256 bits.
     pub is_wide: bool,
     /// The flags that the current instruction has put into LBT's EFLAGS.
@@ -79,11 +79,11 @@ pub(super) type PlanCache = Vec<[Option<BlockResult>; 2]>;
 
 /// The planning result of a block.
 pub(super) struct BlockResult {
-    known: Known,
+    known: RegisterStates,
     next: Option<u64>,
     /// The planned states at the targets of its back edges.
-    wanted: Vec<Known>,
-    outs: Vec<(usize, bool, Known)>,
+    wanted: Vec<RegisterStates>,
+    outs: Vec<(usize, bool, RegisterStates)>,
 }
 
 /// A branch on a condition without its offset, and the branch on the opposite condition.
@@ -109,7 +109,7 @@ const WORDS_OF_ONE: usize = 4;
 
 impl<'a> Lowering<'a> {
     /// Creates a lowering. Without `writes`, only states are computed and no code is emitted.
-    pub fn new(reach: &'a Reach, plan: &'a [Option<Known>], writes: bool) -> Self {
+    pub fn new(reach: &'a ReachableCode, plan: &'a [Option<RegisterStates>], writes: bool) -> Self {
         let is_first = !writes && plan.iter().all(Option::is_none);
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
@@ -132,7 +132,7 @@ impl<'a> Lowering<'a> {
             reach,
             plan,
             is_first,
-            known: Known::default(),
+            known: RegisterStates::default(),
             outs: if writes { Vec::new() } else { vec![Vec::new(); leaders] },
             block_outs: Vec::new(),
             remembered: PlanCache::new(),
@@ -172,11 +172,11 @@ impl<'a> Lowering<'a> {
     }
 
     /// The planned state of a leader for jumps within the unit.
-    fn wanted(&self, number: usize) -> Known {
+    fn wanted(&self, number: usize) -> RegisterStates {
         self.planned_for(number).unwrap_or_default()
     }
 
-    fn planned_for(&self, number: usize) -> Option<Known> {
+    fn planned_for(&self, number: usize) -> Option<RegisterStates> {
         self.plan.get(number).copied().flatten()
     }
 
@@ -218,7 +218,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The register state that is not architectural.
-    pub fn pending(&self) -> Option<Known> {
+    pub fn pending(&self) -> Option<RegisterStates> {
         (!self.known.is_settled()).then_some(self.known)
     }
 
@@ -234,8 +234,9 @@ impl<'a> Lowering<'a> {
             self.source_pc = self.instruction.ip();
             self.position(true);
             if !self.reach.options.has(Optimization::Forms) {
-                self.fit(&Known::default(), Live::ALL, true);
-                (self.known, self.scaled) = (Known { flagged: self.known.flagged, ..Known::default() }, None);
+                self.fit(&RegisterStates::default(), Live::ALL, true);
+                (self.known, self.scaled) =
+                    (RegisterStates { flagged: self.known.flagged, ..RegisterStates::default() }, None);
             }
             self.prepare_flags();
             if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {
@@ -307,13 +308,17 @@ impl<'a> Lowering<'a> {
                 if let Some(number) = self.target_of_jumps(target) {
                     let required = self.wanted(number);
                     if self.assembler.is_blank {
-                        self.block_outs.push((number, false, Known { stack: -8, ..Known::default() }));
+                        self.block_outs.push((
+                            number,
+                            false,
+                            RegisterStates { stack: -8, ..RegisterStates::default() },
+                        ));
                     }
                     self.fit(&required, self.reach.registers_of(number), false);
-                    self.assembler.jump(Code::new(La::Bl), Goal::Label(self.inner(number)));
+                    self.assembler.jump(Code::new(La::Bl), JumpTarget::Label(self.inner(number)));
                 } else {
                     self.settle(false);
-                    self.assembler.jump(Code::new(La::Bl), Goal::Source(target));
+                    self.assembler.jump(Code::new(La::Bl), JumpTarget::Source(target));
                 }
                 self.returned(next);
             }
@@ -426,7 +431,7 @@ impl<'a> Lowering<'a> {
         let i = self.instruction;
         self.settle(true);
         self.unit.exit(&mut self.assembler, i.ip(), Exit::Service(i));
-        self.known = Known::default();
+        self.known = RegisterStates::default();
         self.scaled = None;
     }
 
@@ -442,14 +447,14 @@ impl<'a> Lowering<'a> {
         for (label, instruction, resume) in std::mem::take(&mut self.stubs) {
             self.assembler.place(label);
             self.unit.exit(&mut self.assembler, instruction.ip(), Exit::Service(instruction));
-            self.assembler.go(Goal::Label(resume));
+            self.assembler.go(JumpTarget::Label(resume));
         }
         for (label, d, pc, resume) in std::mem::take(&mut self.misses) {
             self.assembler.place(label);
             self.source_pc = pc;
             self.aside();
             self.look_up_in_table(d);
-            self.assembler.go(Goal::Label(resume));
+            self.assembler.go(JumpTarget::Label(resume));
         }
         for (label, known, target) in std::mem::take(&mut self.transitions) {
             self.assembler.place(label);
@@ -473,12 +478,12 @@ impl<'a> Lowering<'a> {
     }
 
     /// How to jump to an address: the target, the state required there, and the registers live there.
-    pub fn jump_to(&self, target: u64) -> (Goal, Known, Live) {
+    pub fn jump_to(&self, target: u64) -> (JumpTarget, RegisterStates, Live) {
         match self.target_of_jumps(target) {
             Some(number) => {
-                (Goal::Label(self.inner(number)), self.wanted(number), self.reach.registers_of(number))
+                (JumpTarget::Label(self.inner(number)), self.wanted(number), self.reach.registers_of(number))
             }
-            None => (Goal::Source(target), Known::default(), Live::ALL),
+            None => (JumpTarget::Source(target), RegisterStates::default(), Live::ALL),
         }
     }
 
@@ -491,7 +496,7 @@ impl<'a> Lowering<'a> {
         if self.assembler.is_blank
             && let Some(number) = self.target_of_jumps(target)
         {
-            let known = Known { flagged: 0, ..self.known };
+            let known = RegisterStates { flagged: 0, ..self.known };
             self.block_outs.push((number, is_back, known));
         }
     }
@@ -519,7 +524,7 @@ impl<'a> Lowering<'a> {
             self.between(to);
             self.fit(&required, live, true);
         }
-        if next != Some(to) || !matches!(goal, Goal::Label(_)) {
+        if next != Some(to) || !matches!(goal, JumpTarget::Label(_)) {
             self.assembler.go(goal);
         }
     }
@@ -548,8 +553,8 @@ impl<'a> Lowering<'a> {
             return;
         }
         match self.reach.number(return_address) {
-            Some(number) => self.assembler.go(Goal::Label(self.outer(number))),
-            None => self.assembler.go(Goal::Source(return_address)),
+            Some(number) => self.assembler.go(JumpTarget::Label(self.outer(number))),
+            None => self.assembler.go(JumpTarget::Source(return_address)),
         }
     }
 

@@ -8,7 +8,7 @@ use super::forms::number;
 use super::known::Upper;
 use super::lower::Lowering;
 use crate::registers::*;
-use longma_translate::assembler::{Goal, Label};
+use longma_translate::assembler::{JumpTarget, Label};
 
 /// The LoongArch instructions that move an element between a vector, a general register and memory.
 struct Element {
@@ -34,7 +34,7 @@ impl Lowering<'_> {
     fn unless_masked(&mut self, element: &Element, t: u8, mask: u8, at: i32) -> Label {
         let skip = self.assembler.label();
         self.assembler.immediate(element.pick, t, mask, at);
-        self.assembler.jump(Code { j: t, d: 0, ..Code::new(La::Bge) }, Goal::Label(skip));
+        self.assembler.jump(Code { j: t, d: 0, ..Code::new(La::Bge) }, JumpTarget::Label(skip));
         skip
     }
 

@@ -33,5 +33,5 @@ mod vector;
 mod vex;
 
 pub(crate) use alignment::must_be_aligned;
-pub use known::Known;
+pub use known::RegisterStates;
 pub(crate) use vex::{first, is_newer, is_vex, last, old};

@@ -9,7 +9,7 @@ use super::known::Facts;
 use super::lower::Lowering;
 use super::operands::Extension;
 use crate::registers::*;
-use longma_translate::assembler::{Goal, Label};
+use longma_translate::assembler::{JumpTarget, Label};
 
 /// DIV or IDIV.
 #[derive(Clone, Copy)]
@@ -172,7 +172,7 @@ impl Lowering<'_> {
 
     /// Jumps to `rare` if condition `op` holds for `j` and, if it takes two operands, `d`.
     fn unless(&mut self, rare: Label, op: La, j: u8, d: u8) {
-        self.assembler.jump(Code { j, d, ..Code::new(op) }, Goal::Label(rare));
+        self.assembler.jump(Code { j, d, ..Code::new(op) }, JumpTarget::Label(rare));
     }
 
     /// Divides RDX:RAX if RDX is the extension of RAX. RAX receives the quotient, RDX the remainder.

@@ -7,7 +7,7 @@ use longma_loongarch::{Instruction as Code, Op as La};
 use super::lower::Lowering;
 use super::operands::{Extension, OperandLocation};
 use crate::registers::*;
-use longma_translate::assembler::Goal;
+use longma_translate::assembler::JumpTarget;
 
 impl Lowering<'_> {
     /// Translates a string instruction. Returns false for others.
@@ -27,18 +27,18 @@ impl Lowering<'_> {
         }
         let copies = matches!(i.mnemonic(), Movsb | Movsw | Movsd | Movsq);
         let repeats = i.has_rep_prefix() || i.has_repne_prefix();
-        let done = self.assembler.label();
-        let rare = self.rare(done);
+        let end = self.assembler.label();
+        let rare = self.rare(end);
         let t = self.temporary();
         self.assembler.two(La::Movscr2gr, SCRATCH, DIRECTION);
-        self.assembler.jump(Code { j: SCRATCH, ..Code::new(La::Bnez) }, Goal::Label(rare));
+        self.assembler.jump(Code { j: SCRATCH, ..Code::new(La::Bnez) }, JumpTarget::Label(rare));
         let repeat = self.assembler.label();
         if repeats {
             // Each iteration counts as an instruction.
             if let Some(position) = self.unit.positions.last_mut() {
                 position.counted = None;
             }
-            self.assembler.jump(Code { j: RCX, ..Code::new(La::Beqz) }, Goal::Label(done));
+            self.assembler.jump(Code { j: RCX, ..Code::new(La::Beqz) }, JumpTarget::Label(end));
             self.assembler.place(repeat);
             self.position(true);
         }
@@ -56,9 +56,9 @@ impl Lowering<'_> {
         self.assembler.immediate(La::AddiD, RDI, RDI, step);
         if repeats {
             self.assembler.immediate(La::AddiD, RCX, RCX, -1);
-            self.assembler.jump(Code { j: RCX, ..Code::new(La::Bnez) }, Goal::Label(repeat));
+            self.assembler.jump(Code { j: RCX, ..Code::new(La::Bnez) }, JumpTarget::Label(repeat));
         }
-        self.assembler.place(done);
+        self.assembler.place(end);
         true
     }
 }

@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Rflag
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::forms::join;
-use super::known::Known;
+use super::known::RegisterStates;
 use super::lower::{Lowering, PlanCache};
 use super::reading::{MAX_INSTRUCTION_BYTES, Words, decode_at};
 use super::uses::{Live, Uses, uses};
@@ -39,7 +39,7 @@ pub(super) const ARITHMETIC: u32 =
 
 /// The code that is reachable from an address.
 #[derive(Default)]
-pub(super) struct Reach {
+pub(super) struct ReachableCode {
     /// The options of the translation.
     pub options: Options,
     /// The leaders in address order. Other fields are indexed by leader number.
@@ -66,12 +66,12 @@ pub(super) struct Reach {
     /// The instructions of all blocks. An invalid instruction represents undecodable bytes.
     code: Vec<Instruction>,
     /// The analysis results of each instruction.
-    around: Vec<Around>,
+    around: Vec<InstructionContext>,
 }
 
 /// The analysis results of an instruction.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Around {
+pub(super) struct InstructionContext {
     /// The registers that it uses.
     pub uses: Uses,
     /// The flags that are live after it or at its jump target.
@@ -152,7 +152,7 @@ fn note_page(pages: &mut Vec<u64>, address: u64) {
     }
 }
 
-impl Reach {
+impl ReachableCode {
     /// Follows direct jumps and calls from `start` up to addresses in `known`. If an instruction at `extra_entry` is
     /// reached, it becomes an additional entry point.
     fn of(
@@ -312,7 +312,7 @@ impl Reach {
     }
 
     /// The analysis results of a leader's block.
-    pub fn around(&self, number: usize) -> &[Around] {
+    pub fn around(&self, number: usize) -> &[InstructionContext] {
         let Block { first, end, .. } = self.blocks[number];
         &self.around[first..end]
     }
@@ -431,7 +431,7 @@ impl Reach {
             let mut registers = self.registers_live_after_block(block, *next);
             for (instruction, uses) in block.iter().zip(&uses[*first..*end]).rev() {
                 let read = self.registers_live_after(instruction, registers);
-                around.push(Around {
+                around.push(InstructionContext {
                     uses: *uses,
                     flags: flags | self.live_at_target(instruction) | all,
                     registers: read,
@@ -532,7 +532,7 @@ fn join_ranges(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
 const MAX_ROUNDS: usize = 8;
 
 /// The planned states of leaders for jumps within the unit.
-pub(super) type Plan = Vec<Option<Known>>;
+pub(super) type Plan = Vec<Option<RegisterStates>>;
 
 /// Translates the code that is reachable from `start`, with `extra_entry` as an additional entry point. `fetch` reads
 /// aligned words of source code. `known` excludes addresses from the unit.
@@ -543,7 +543,7 @@ pub fn translate(
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut reach = Reach::of(start, extra_entry, fetch, known, *options);
+    let mut reach = ReachableCode::of(start, extra_entry, fetch, known, *options);
     if reach.leaders.is_empty() {
         // The instruction extends into a non-executable page.
         reach.add_invalid(start);
@@ -578,7 +578,7 @@ pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> U
 ///
 /// # Errors
 /// The address of an instruction that ran out of temporaries.
-fn lower(reach: &Reach) -> Result<Unit, u64> {
+fn lower(reach: &ReachableCode) -> Result<Unit, u64> {
     let plan = plan(reach);
     let mut lowering = Lowering::new(reach, &plan, true);
     lowering.all();
@@ -606,7 +606,7 @@ fn lower(reach: &Reach) -> Result<Unit, u64> {
 
 /// Computes the states at the leaders for jumps within the unit: repeats lowering without output until the incoming
 /// states match the assumptions.
-fn plan(reach: &Reach) -> Plan {
+fn plan(reach: &ReachableCode) -> Plan {
     let mut plan = Plan::default();
     if reach.options.is_cold {
         // Cold blocks have no jumps within the unit.
@@ -614,19 +614,19 @@ fn plan(reach: &Reach) -> Plan {
     }
     let leaders = reach.leaders.len();
     if !reach.options.has(Optimization::Loops) {
-        return vec![Some(Known::default()); leaders];
+        return vec![Some(RegisterStates::default()); leaders];
     }
     plan = vec![None; leaders];
     let mut given_up = vec![false; leaders];
     let mut memory = PlanCache::new();
-    let mut outs_before: Vec<Vec<(bool, Known)>> = vec![Vec::new(); leaders];
+    let mut outs_before: Vec<Vec<(bool, RegisterStates)>> = vec![Vec::new(); leaders];
     for round in 0.. {
         let mut lowering = Lowering::new(reach, &plan, false);
         lowering.remembered = memory;
         lowering.all();
-        let next_state = |(to, outs): (usize, &Vec<(bool, Known)>)| match plan[to] {
+        let next_state = |(to, outs): (usize, &Vec<(bool, RegisterStates)>)| match plan[to] {
             _ if outs.is_empty() => None,
-            _ if given_up[to] => Some(Known::default()),
+            _ if given_up[to] => Some(RegisterStates::default()),
             Some(known) if outs_before[to] == *outs => Some(known),
             _ => Some(join(outs, reach.registers_of(to))),
         };
@@ -642,7 +642,7 @@ fn plan(reach: &Reach) -> Plan {
         }
         plan = next;
         for (known, _) in plan.iter_mut().zip(&given_up).filter(|(_, is_given_up)| **is_given_up) {
-            *known = known.map(|_| Known::default());
+            *known = known.map(|_| RegisterStates::default());
         }
     }
     plan
@@ -656,8 +656,8 @@ mod tests {
     /// add rax, rbx; ret
     const CODE: [u32; 1] = [0xc3d8_0148];
 
-    fn reach() -> Reach {
-        Reach::of(0, None, &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
+    fn reach() -> ReachableCode {
+        ReachableCode::of(0, None, &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
     }
 
     #[test]

@@ -4,16 +4,16 @@
 
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::known::{Known, Upper};
+use super::known::{RegisterStates, Upper};
 use super::lower::Lowering;
 use super::uses::Live;
 use crate::Position;
 use crate::registers::*;
-use longma_translate::assembler::{Goal, Label};
+use longma_translate::assembler::{JumpTarget, Label};
 
 /// Out-of-line code that clears the places of upper halves if any is in use.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Clearing {
+pub(super) struct UpperClearing {
     label: Label,
     cleared: u16,
     back: Label,
@@ -79,18 +79,18 @@ impl Lowering<'_> {
 
     /// The location that the upper half of `v` must have for a transition to `required` with live registers `live`;
     /// `None` if it need not move.
-    fn upper_wanted(&self, v: usize, required: &Known, live: Live) -> Option<Upper> {
+    fn upper_wanted(&self, v: usize, required: &RegisterStates, live: Live) -> Option<Upper> {
         let upper = required.upper(v);
         (live.uppers >> v & 1 != 0 && self.known.upper(v) != upper).then_some(upper)
     }
 
     /// The number of upper halves that must move for a transition to `required` with live registers `live`.
-    pub fn misfit_uppers(&self, required: &Known, live: Live) -> usize {
+    pub fn misfit_uppers(&self, required: &RegisterStates, live: Live) -> usize {
         (0..16).filter(|v| self.upper_wanted(*v, required, live).is_some()).count()
     }
 
     /// Moves upper halves for a transition to `required` with live registers `live`.
-    pub fn fit_uppers(&mut self, required: &Known, live: Live) {
+    pub fn fit_uppers(&mut self, required: &RegisterStates, live: Live) {
         let (mut is_in_use, mut cleared) = (false, 0u16);
         for v in 0..16 {
             match self.upper_wanted(v, required, live) {
@@ -122,9 +122,9 @@ impl Lowering<'_> {
             return (0..16).filter(|v| cleared >> v & 1 != 0).for_each(|v| self.clear_place(v));
         }
         let (label, resume) = (self.assembler.label(), self.assembler.label());
-        self.assembler.jump(Code { j: UPPERS, ..Code::new(La::Bcnez) }, Goal::Label(label));
+        self.assembler.jump(Code { j: UPPERS, ..Code::new(La::Bcnez) }, JumpTarget::Label(label));
         self.assembler.place(resume);
-        self.clearings.push(Clearing { label, cleared, back: resume });
+        self.clearings.push(UpperClearing { label, cleared, back: resume });
         self.known.is_clean |= cleared == !0;
     }
 
@@ -157,13 +157,13 @@ impl Lowering<'_> {
             if clearing.cleared == !0 {
                 self.assembler.two(La::Movgr2cf, UPPERS, 0);
             }
-            self.assembler.go(Goal::Label(clearing.back));
+            self.assembler.go(JumpTarget::Label(clearing.back));
         }
     }
 }
 
 /// The common location of the upper half of `v` with these incoming states. The flag marks loop back edges.
-pub(super) fn join_upper(outs: &[(bool, Known)], v: usize) -> Upper {
+pub(super) fn join_upper(outs: &[(bool, RegisterStates)], v: usize) -> Upper {
     let all = |upper: Upper| outs.iter().all(|(_, known)| known.upper(v) == upper);
     let any = |upper: Upper| outs.iter().any(|(_, known)| known.upper(v) == upper);
     if all(Upper::Zero) {

@@ -253,14 +253,14 @@ impl Emitter<'_> {
         self.a.op2(compare, j, k);
         self.a.jump_if(Condition::Parity, slow);
         let equal = self.a.label();
-        let done = self.a.label();
+        let end = self.a.label();
         self.a.jump_if(Condition::Equal, equal);
         self.a.op3(code, SCRATCH, j, k);
-        self.a.jump(done);
+        self.a.jump(end);
         self.a.place(equal);
         let merge = if greater { Code::VEX_Vandps_xmm_xmm_xmmm128 } else { Code::VEX_Vorps_xmm_xmm_xmmm128 };
         self.a.op3(merge, SCRATCH, j, k);
-        self.a.place(done);
+        self.a.place(end);
         self.scalar_write(i.d, SCRATCH);
         self.a.place(resume);
     }
@@ -286,11 +286,11 @@ impl Emitter<'_> {
             self.a.op2(Code::VEX_Vmovaps_xmm_xmmm128, SCRATCH, j);
         }
         let k = self.scalar_read(i.k, SCRATCH2);
-        let done = self.a.label();
+        let end = self.a.label();
         self.a.op2(Code::Cmp_rm8_imm8, condition_flag(i.a), 0);
-        self.a.jump_if(Condition::Equal, done);
+        self.a.jump_if(Condition::Equal, end);
         self.a.op2(Code::VEX_Vmovaps_xmm_xmmm128, SCRATCH, k);
-        self.a.place(done);
+        self.a.place(end);
         self.scalar_write(i.d, SCRATCH);
     }
 

@@ -509,12 +509,11 @@ impl Emitter<'_> {
         self.a.place(self.interpreter_call);
         self.registers_to_memory();
         let call = self.a.label();
-        let (done, trapped) = (self.a.label(), self.a.label());
+        let trapped = self.a.label();
         self.a.call(call);
         self.a.op2(Code::Test_rm32_r32, Register::EAX, Register::EAX);
         self.a.jump_if(Condition::NotEqual, trapped);
         self.registers_from_memory();
-        self.a.place(done);
         self.a.op0(Code::Retnq);
         self.a.place(call);
         self.a.jump_to(self.trampolines.interpreter_call);

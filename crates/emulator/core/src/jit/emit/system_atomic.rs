@@ -88,7 +88,7 @@ impl Emitter<'_> {
 
     fn system_store_conditional(&mut self, i: &Instruction, wide: bool) {
         let (slow, resume) = self.slow_path(i);
-        let (failed, done) = (self.a.label(), self.a.label());
+        let (failed, end) = (self.a.label(), self.a.label());
         self.guest_address(i);
         self.check_alignment(wide, slow);
         // Without a reservation, memory is not accessed.
@@ -105,10 +105,10 @@ impl Emitter<'_> {
         let value = self.read(i.d, Register::RAX);
         self.store_host(wide, value);
         self.a.op2(Code::Mov_r32_imm32, Register::EAX, 1);
-        self.a.jump(done);
+        self.a.jump(end);
         self.a.place(failed);
         self.a.op2(Code::Xor_r32_rm32, Register::EAX, Register::EAX);
-        self.a.place(done);
+        self.a.place(end);
         let Reservation { address, value, neighbour } = Reservation::default();
         for (offset, content) in [
             (offset_of!(Reservation, address), address),

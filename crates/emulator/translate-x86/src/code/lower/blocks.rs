@@ -3,7 +3,7 @@
 use iced_x86::FlowControl;
 
 use super::super::forms::join;
-use super::super::known::Known;
+use super::super::known::RegisterStates;
 use super::super::unit::is_call;
 use super::{BlockResult, Lowering};
 use crate::Position;
@@ -27,23 +27,23 @@ impl Lowering<'_> {
         for (number, &leader) in leaders.iter().enumerate() {
             let next = leaders.get(number + 1).copied();
             match (reach.is_entry_point(leader), self.planned(number)) {
-                (true, None) => self.begin(number, Known::default(), next, [true, false]),
-                (true, Some(known)) if known == Known::default() => {
+                (true, None) => self.begin(number, RegisterStates::default(), next, [true, false]),
+                (true, Some(known)) if known == RegisterStates::default() => {
                     self.begin(number, known, next, [true, true]);
                 }
                 (true, Some(known)) if after_call => {
-                    self.begin(number, Known::default(), next, [true, false]);
+                    self.begin(number, RegisterStates::default(), next, [true, false]);
                     later.push((number, known, [false, true]));
                 }
                 (true, Some(known)) => {
-                    let only_stack = Known { stack: 0, ..known } == Known::default();
+                    let only_stack = RegisterStates { stack: 0, ..known } == RegisterStates::default();
                     if only_stack && !goes_on {
-                        self.open(leader, Known::default(), true);
+                        self.open(leader, RegisterStates::default(), true);
                         self.assembler.place(self.outer(number));
                         self.source_pc = leader;
                         self.step_stack(known.stack, true);
                     } else {
-                        later.push((number, Known::default(), [true, false]));
+                        later.push((number, RegisterStates::default(), [true, false]));
                     }
                     self.begin(number, known, next, [false, true]);
                 }
@@ -79,14 +79,14 @@ impl Lowering<'_> {
         let calls = reach.instructions().filter(|i| i.is_call_near());
         for target in calls.filter_map(|call| reach.number(call.near_branch_target())) {
             if self.outs[target].is_empty() {
-                self.outs[target].push((false, Known { stack: -8, ..Known::default() }));
+                self.outs[target].push((false, RegisterStates { stack: -8, ..RegisterStates::default() }));
             }
         }
     }
 
     /// The state at a leader for jumps within the unit, if any. In the first round, it is derived from the previous
     /// blocks.
-    fn planned(&self, number: usize) -> Option<Known> {
+    fn planned(&self, number: usize) -> Option<RegisterStates> {
         if self.is_first {
             let outs = Some(&self.outs[number]).filter(|outs| !outs.is_empty())?;
             return Some(join(outs, self.reach.registers_of(number)));
@@ -98,9 +98,9 @@ impl Lowering<'_> {
     /// `next` is laid out after it.
     fn enter(&mut self, engine_entry: u64, next: Option<u64>) {
         if !self.assembler.is_blank {
-            self.open(engine_entry, Known::default(), true);
+            self.open(engine_entry, RegisterStates::default(), true);
         }
-        self.known = Known::default();
+        self.known = RegisterStates::default();
         self.record_out_state_of(engine_entry, false);
         for (target, is_back, known) in std::mem::take(&mut self.block_outs) {
             self.outs[target].push((is_back, known));
@@ -116,7 +116,7 @@ impl Lowering<'_> {
     }
 
     /// Records that code of `leader` begins here with state `known`.
-    fn open(&mut self, leader: u64, known: Known, is_outer: bool) {
+    fn open(&mut self, leader: u64, known: RegisterStates, is_outer: bool) {
         let offset = self.assembler.words.len() as u32;
         self.known = known;
         self.scaled = None;
@@ -138,7 +138,13 @@ impl Lowering<'_> {
 
     /// Lowers the block of a leader as an entry point (`is_outer`), for jumps within the unit (`is_inner`), or both.
     /// The block at `next` is laid out after it.
-    fn begin(&mut self, number: usize, known: Known, next: Option<u64>, [is_outer, is_inner]: [bool; 2]) {
+    fn begin(
+        &mut self,
+        number: usize,
+        known: RegisterStates,
+        next: Option<u64>,
+        [is_outer, is_inner]: [bool; 2],
+    ) {
         if self.assembler.is_blank {
             return self.compute_out_states(number, known, next, is_inner);
         }
@@ -156,7 +162,13 @@ impl Lowering<'_> {
     }
 
     /// Computes the outgoing states of a leader's block for the incoming state `known`.
-    fn compute_out_states(&mut self, number: usize, known: Known, next: Option<u64>, is_inner: bool) {
+    fn compute_out_states(
+        &mut self,
+        number: usize,
+        known: RegisterStates,
+        next: Option<u64>,
+        is_inner: bool,
+    ) {
         // Only back edges affect the code before them (see `ready`).
         let backwards = self.reach.block(number).iter().filter(|i| {
             i.flow_control() == FlowControl::ConditionalBranch && i.near_branch_target() <= i.ip()
@@ -164,7 +176,7 @@ impl Lowering<'_> {
         let planned_states = backwards.map(|i| {
             self.reach.number(i.near_branch_target()).map(|number| self.wanted(number)).unwrap_or_default()
         });
-        let planned_states: Vec<Known> = planned_states.collect();
+        let planned_states: Vec<RegisterStates> = planned_states.collect();
         self.remembered.resize_with(self.reach.leaders.len(), Default::default);
         let mut outcome = self.remembered[number][usize::from(is_inner)].take().filter(|outcome| {
             (outcome.known, outcome.next) == (known, next) && outcome.wanted == planned_states

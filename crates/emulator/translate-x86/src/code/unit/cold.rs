@@ -4,12 +4,12 @@ use iced_x86::{FlowControl, Instruction};
 use longma_translate::optimizations::Options;
 
 use super::super::reading::decode_at;
-use super::{Block, MAX_INSTRUCTIONS, Reach, ends, uses_of};
+use super::{Block, MAX_INSTRUCTIONS, ReachableCode, ends, uses_of};
 
 /// The typical maximum number of instructions in a block.
 const USUAL_INSTRUCTIONS: usize = 14;
 
-impl Reach {
+impl ReachableCode {
     /// Analyses the block at `start`, up to its first branch.
     pub(super) fn of_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, options: Options) -> Self {
         let mut reach = Self { options, entry_points: vec![start], ..Self::default() };

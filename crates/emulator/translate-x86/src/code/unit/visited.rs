@@ -3,7 +3,7 @@
 use iced_x86::Instruction;
 use rustc_hash::FxHashMap;
 
-use super::{Block, Reach, ends};
+use super::{Block, ReachableCode, ends};
 
 /// The traversed code.
 #[derive(Default)]
@@ -31,7 +31,7 @@ impl Visited {
     }
 }
 
-impl Reach {
+impl ReachableCode {
     /// Creates the blocks of all leaders.
     pub(super) fn lay(&mut self, visited: &Visited) {
         let leaders = visited.code.iter().filter(|(_, leads)| *leads);

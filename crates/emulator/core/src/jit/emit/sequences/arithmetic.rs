@@ -4,14 +4,14 @@ use super::super::host_vectors::*;
 use super::compare::{COMPARE_EQUAL, COMPARE_GREATER, max_instruction, min_instruction, with_constant};
 use super::shift::{RIGHT, RIGHT_SIGNED};
 use super::steps::{Location, Location::*, Step::*};
-use super::{Element, Named, Steps};
+use super::{Element, Mnemonic, Steps};
 
 pub(super) const ADD: [Pair; 4] = [PADDB, PADDW, PADDD, PADDQ];
 pub(super) const SUBTRACT: [Pair; 4] = [PSUBB, PSUBW, PSUBD, PSUBQ];
 /// The number of set bits in a nibble, by value.
 const ONES_IN_NIBBLES: u128 = 0x0403_0302_0302_0201_0302_0201_0201_0100;
 
-pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
     let element = named.only()?;
     let index = element.index();
     let constant = Splat(B, element.splat(named.imm as u64));

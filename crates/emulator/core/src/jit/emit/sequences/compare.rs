@@ -2,7 +2,7 @@
 
 use super::super::host_vectors::*;
 use super::steps::{Location, Location::*, Step, Step::*};
-use super::{Element, Named, Steps};
+use super::{Element, Mnemonic, Steps};
 
 pub(super) const COMPARE_EQUAL: [Pair; 4] = [PCMPEQB, PCMPEQW, PCMPEQD, PCMPEQQ];
 pub(super) const COMPARE_GREATER: [Pair; 4] = [PCMPGTB, PCMPGTW, PCMPGTD, PCMPGTQ];
@@ -23,7 +23,7 @@ pub(super) fn max_instruction(element: Element) -> Option<Pair> {
     table.get(element.index()).copied()
 }
 
-pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
     let element = named.only()?;
     // The decoder has sign-extended the signed immediates and zero-extended the unsigned ones.
     let constant = Splat(B, element.splat(named.imm as u64));

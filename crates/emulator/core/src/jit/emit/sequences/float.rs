@@ -4,12 +4,12 @@ use iced_x86::Code;
 
 use super::super::host_vectors::*;
 use super::steps::{Location::*, Step::*};
-use super::{Named, Steps};
+use super::{Mnemonic, Steps};
 
 /// A shuffle that copies the upper doubleword to both positions.
 const UPPER_HALF: i32 = 0b11_10_11_10;
 
-pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
     let rounding = match named.stem {
         // Use the rounding mode of MXCSR, which follows the guest's.
         "frint" => Some(4),

@@ -65,7 +65,7 @@ impl Element {
 
 /// An instruction mnemonic split into its parts.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct Mnemonic<'a> {
     stem: &'a str,
     /// The element types after the stem; `None` for other suffixes.
     elements: [Option<Element>; 3],
@@ -77,7 +77,7 @@ struct Named<'a> {
     is_same: bool,
 }
 
-impl Named<'_> {
+impl Mnemonic<'_> {
     /// The element type of an instruction that names exactly one.
     fn only(&self) -> Option<Element> {
         self.elements[0].filter(|_| self.elements[1].is_none())
@@ -91,7 +91,7 @@ fn sequence(i: &Instruction) -> Option<(Steps, bool)> {
     let (stem, formats) = name.strip_prefix('v')?.split_once('.')?;
     let mut parts = formats.split('.');
     let elements = [parts.next(), parts.next(), parts.next()].map(|part| part.and_then(Element::named));
-    let named = Named { stem, elements, formats, imm: i.imm, is_wide, is_same: i.j == i.k };
+    let named = Mnemonic { stem, elements, formats, imm: i.imm, is_wide, is_same: i.j == i.k };
     let steps = compare::steps(&named)
         .or_else(|| arithmetic::steps(&named))
         .or_else(|| shift::steps(&named))

@@ -3,13 +3,13 @@
 use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
 use super::steps::{Location, Location::*, Step::*};
-use super::{Element, Named, Steps};
+use super::{Element, Mnemonic, Steps};
 
 pub(super) const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];
 pub(super) const RIGHT: [Pair; 4] = [PSRLW, PSRLW, PSRLD, PSRLQ];
 pub(super) const RIGHT_SIGNED: [Pair; 3] = [PSRAW, PSRAW, PSRAD];
 
-pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
     if let [Some(to), Some(from), None] = named.elements {
         return narrowing(named, to, from);
     }
@@ -133,7 +133,7 @@ fn rotated(mask: u64, bits: u64, right: Pair, left: Pair, subtract: Pair) -> Ste
 }
 
 /// The lower half of the result comes from j, the upper half from the old destination.
-fn narrowing(named: &Named<'_>, to: Element, from: Element) -> Option<Steps> {
+fn narrowing(named: &Mnemonic<'_>, to: Element, from: Element) -> Option<Steps> {
     if to.bits * 2 != from.bits {
         return None;
     }

@@ -2,12 +2,12 @@
 
 use super::super::host_vectors::*;
 use super::steps::{Location::*, Step::*};
-use super::{Element, Named, Steps};
+use super::{Element, Mnemonic, Steps};
 
 /// The byte indices 0 to 15.
 const BYTES: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 
-pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
     let imm = named.imm;
     match named.stem {
         "bsll" => return Some(vec![Shift(PSLLDQ, D, J, imm & 15)]),

@@ -4,7 +4,7 @@ use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
 use super::shift::{LEFT, RIGHT, RIGHT_SIGNED};
 use super::steps::{Location, Location::*, Step::*};
-use super::{Element, Named, Steps};
+use super::{Element, Mnemonic, Steps};
 
 const LOWER: [Pair; 3] = [PUNPCKLBW, PUNPCKLWD, PUNPCKLDQ];
 const UPPER: [Pair; 3] = [PUNPCKHBW, PUNPCKHWD, PUNPCKHDQ];
@@ -23,7 +23,7 @@ enum Operation {
     MultiplyAdd,
 }
 
-pub(super) fn steps(named: &Named<'_>) -> Option<Steps> {
+pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
     let (to, j, k) = match named.elements {
         [Some(to), Some(from), None] => (to, from, from),
         [Some(to), Some(j), Some(k)] => (to, j, k),
