@@ -11,7 +11,7 @@ fn same(path: &str, generate: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(path);
     let present = std::fs::read_to_string(&path).unwrap_or_default();
     let current = generate(&present);
-    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|it| it == "1") {
+    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|value| value == "1") {
         std::fs::write(&path, current).unwrap();
         return;
     }

@@ -82,7 +82,7 @@ proptest! {
         // Latency varies between accesses.
         let takes = unloaded * 8 / 10;
         for &until in &ready {
-            let outstanding = ready.iter().filter(|it| until - takes < **it && **it <= until).count() as u64;
+            let outstanding = ready.iter().filter(|ready_at| until - takes < **ready_at && **ready_at <= until).count() as u64;
             prop_assert!(outstanding <= count, "{outstanding} misses, each of at least {takes} cycles, end within {takes} cycles");
         }
     }
@@ -111,14 +111,14 @@ proptest! {
                 false => port.load(address, 8, 0x1000, Cycle(now[core])),
             };
         }
-        let peaks: HashMap<_, _> = system.traffic().into_iter().map(|it| (it.name, (it.peak_bytes_per_second, it.bytes))).collect();
+        let peaks: HashMap<_, _> = system.traffic().into_iter().map(|traffic| (traffic.name, (traffic.peak_bytes_per_second, traffic.bytes))).collect();
         for (name, windows) in system.take_windows(Time::from_ps(1_000_000_000)) {
             let Some((rate, bytes)) = peaks.get(&name) else { continue };
             let max_bytes = *rate as f64 * window.ps() as f64 / 1e12 + LINE as f64;
             for (begin, moved) in &windows {
                 prop_assert!(*moved <= max_bytes, "{name}: {moved} bytes from {begin:?} on, {max_bytes} at most");
             }
-            let moved: f64 = windows.iter().map(|it| it.1).sum();
+            let moved: f64 = windows.iter().map(|window| window.1).sum();
             prop_assert!((moved - *bytes as f64).abs() <= 0.01 * *bytes as f64 + LINE as f64, "{name}: {moved} of {bytes}");
         }
     }

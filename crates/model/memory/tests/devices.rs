@@ -314,8 +314,8 @@ fn devices_contend_with_cores_whose_clock_is_ahead() {
         let cycle = (at.checked_add(ahead).unwrap().ps() * 8).div_ceil(10_000);
         system.port(0).load(0x10_1000, 8, 0x100, Cycle(cycle)).ready.0 - cycle
     };
-    let [alone, busy, busy_ahead] =
-        [(Duration::ZERO, false), (Duration::ZERO, true), (lead, true)].map(|it| load_takes(it.0, it.1));
+    let [alone, busy, busy_ahead] = [(Duration::ZERO, false), (Duration::ZERO, true), (lead, true)]
+        .map(|case| load_takes(case.0, case.1));
     assert!(busy > alone * 3 / 2, "{busy} and {alone} cycles");
     // Refreshes fall at other times.
     assert!(busy_ahead.abs_diff(busy) < busy / 5, "{busy_ahead} and {busy} cycles");

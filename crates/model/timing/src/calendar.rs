@@ -202,9 +202,14 @@ impl Calendar {
     /// Like [`issue`](Self::issue), for an operation that occupies its unit for `interval` cycles.
     #[cold]
     fn issue_unpipelined(&mut self, from: u64, units: u32, interval: u64, queue: usize) -> u64 {
-        let same = |it: &&Search| it.units == units && it.interval == interval;
-        let cached = self.searches.iter().filter(same).filter(|it| it.from <= from && from < it.until);
-        let begin = cached.map(|it| it.until).max().unwrap_or(from);
+        let same =
+            |cached_search: &&Search| cached_search.units == units && cached_search.interval == interval;
+        let cached = self
+            .searches
+            .iter()
+            .filter(same)
+            .filter(|cached_search| cached_search.from <= from && from < cached_search.until);
+        let begin = cached.map(|cached_search| cached_search.until).max().unwrap_or(from);
         // For each unit, since when it has been free.
         let mut free_since = [begin; u32::BITS as usize];
         for end in begin + 1.. {
@@ -233,7 +238,9 @@ impl Calendar {
     }
 
     fn remember(&mut self, search: Search) {
-        let same = |it: &Search| it.units == search.units && it.interval == search.interval;
+        let same = |cached_search: &Search| {
+            cached_search.units == search.units && cached_search.interval == search.interval
+        };
         let index = self.searches.iter().position(same).unwrap_or_else(|| {
             self.oldest_search = (self.oldest_search + 1) % SEARCHES;
             self.oldest_search
@@ -297,10 +304,10 @@ mod tests {
             for (later, units, interval, passes) in asked {
                 now += passes * 40;
                 calendar.pass_to(now);
-                let issued = |cycle| all.iter().filter(|it| it.0 == cycle).count() < width.into();
+                let issued = |cycle| all.iter().filter(|reservation| reservation.0 == cycle).count() < width.into();
                 let free = |unit: &u32, cycle| {
                     let end = cycle + u64::from(interval);
-                    units & 1 << unit != 0 && !all.iter().any(|it| it.2 == *unit && it.0 < end && cycle < it.1)
+                    units & 1 << unit != 0 && !all.iter().any(|reservation| reservation.2 == *unit && reservation.0 < end && cycle < reservation.1)
                 };
                 let possible = |cycle: &u64| issued(*cycle) && (0..32).any(|unit| free(&unit, *cycle));
                 let expected = (now + later..).find(possible).unwrap();

@@ -112,7 +112,7 @@ struct Pending {
 
 /// The result of beginning a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Entered {
+pub(crate) enum BlockEntry {
     /// Nothing to record.
     Normal,
     /// The branch at the end of this block was mispredicted.
@@ -147,7 +147,7 @@ pub(crate) trait BackEnd {
 
     /// Runs one record.
     #[inline]
-    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered
+    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> BlockEntry
     where
         Self: Sized,
     {
@@ -195,7 +195,7 @@ pub(crate) fn drain(
     for record in trace.records() {
         announcer.before(&record, port);
         let entry = program.enter(&record, blocks, back_end.parameters());
-        if let Entered::Mispredicted(number) = back_end.run(entry, &record, port) {
+        if let BlockEntry::Mispredicted(number) = back_end.run(entry, &record, port) {
             program.note_mispredict(number);
         }
     }
@@ -208,7 +208,7 @@ pub(crate) fn begin(
     back_end: &mut impl BackEnd,
     block: &DecodedBlock,
     port: &mut impl MemoryPort,
-) -> Entered {
+) -> BlockEntry {
     let [dispatch, retired] = back_end.progress();
     back_end.front().begin(block.start, dispatch, retired, port)
 }
@@ -320,9 +320,9 @@ fn log(back_end: &mut impl BackEnd, block: &DecodedBlock, number: usize, resolve
 /// fetched in the current cycle in 22:16, the cause of waiting in 27:23, and in bit 28 whether the block begins in the
 /// line fetched last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Fetching(u32);
+pub(crate) struct FetchState(u32);
 
-impl Fetching {
+impl FetchState {
     const IN_LINE: u32 = 1 << 28;
 
     /// Returns whether the block begins in the line fetched last.
@@ -409,7 +409,13 @@ impl FrontEnd {
     /// Begins a block at `start`: resolves the branch before it. `dispatch` is the cycle of the last dispatch,
     /// `retired` that of the last retirement.
     #[inline]
-    pub fn begin(&mut self, start: u64, dispatch: u64, retired: u64, port: &mut impl MemoryPort) -> Entered {
+    pub fn begin(
+        &mut self,
+        start: u64,
+        dispatch: u64,
+        retired: u64,
+        port: &mut impl MemoryPort,
+    ) -> BlockEntry {
         self.cause = Cause::FrontEnd;
         let fetch_cycle = dispatch.saturating_sub(self.depth + FETCH_AHEAD_CYCLES);
         if fetch_cycle > self.cycle {
@@ -420,7 +426,7 @@ impl FrontEnd {
                 // A signal, a thread switch or a trap: the pipeline was empty.
                 self.redirect(retired, Cause::Synchronization);
             }
-            return Entered::Normal;
+            return BlockEntry::Normal;
         };
         let branch = pending.branch;
         let taken = start != self.next;
@@ -430,15 +436,15 @@ impl FrontEnd {
             // A signal, a thread switch or a trap of the next instruction hides the branch's direction.
             self.counts.conditional += u64::from(branch.kind == BranchKind::Conditional);
             self.redirect(retired, Cause::Synchronization);
-            return Entered::Normal;
+            return BlockEntry::Normal;
         }
         let right = self.resolve(&branch, taken, start);
         if !right {
             self.fetch_wrong_path(&branch, taken, pending.resolved, port);
             self.redirect(pending.resolved, Cause::Mispredict);
-            return Entered::Mispredicted(pending.block);
+            return BlockEntry::Mispredicted(pending.block);
         }
-        Entered::Normal
+        BlockEntry::Normal
     }
 
     /// Returns whether fetch continued on the right path. Charges small penalties.
@@ -599,11 +605,11 @@ impl FrontEnd {
     /// The state of fetch for a block at `start`, relative to `cycle`; `None` if the difference is too large to be
     /// packed.
     #[inline]
-    pub fn fetching(&self, start: u64, cycle: u64) -> Option<Fetching> {
+    pub fn fetching(&self, start: u64, cycle: u64) -> Option<FetchState> {
         let ahead = i16::try_from(self.cycle.wrapping_sub(cycle) as i64).ok()?;
-        let in_line = if self.line_of(start) == self.last_line { Fetching::IN_LINE } else { 0 };
+        let in_line = if self.line_of(start) == self.last_line { FetchState::IN_LINE } else { 0 };
         let fetched = (self.fetched as u32) << 16 | (self.cause as u32) << 23;
-        Some(Fetching(u32::from(ahead as u16) | fetched | in_line))
+        Some(FetchState(u32::from(ahead as u16) | fetched | in_line))
     }
 
     /// Sets the state of fetch: it has reached `cycle`, in which it fetched `fetched` instructions, the last of them at

@@ -174,11 +174,13 @@ pub(crate) fn decode_block(block: &TracedBlock, parameters: &Parameters) -> Deco
         start: block.start,
         accesses: accesses.collect(),
         branch: branch_of(block),
-        is_simple: operations.iter().all(|it| matches!(it.kind, Kind::Plain | Kind::Load | Kind::Store)),
+        is_simple: operations
+            .iter()
+            .all(|operation| matches!(operation.kind, Kind::Plain | Kind::Load | Kind::Store)),
         longest_cycles: operations
             .iter()
-            .filter(|it| it.kind != Kind::Load)
-            .map(|it| it.latency_cycles)
+            .filter(|operation| operation.kind != Kind::Load)
+            .map(|operation| operation.latency_cycles)
             .max()
             .unwrap_or(0),
         instructions: block.instructions.clone(),
@@ -287,7 +289,7 @@ fn operation_of(class: Class) -> Operation {
 }
 
 fn kind_of(op: Op) -> Kind {
-    let writes_memory = op.row().writes.iter().any(|it| matches!(it, Location::Memory(_)));
+    let writes_memory = op.row().writes.iter().any(|location| matches!(location, Location::Memory(_)));
     match op.row().class {
         Class::Load => Kind::Load,
         Class::Store => Kind::Store,

@@ -44,7 +44,8 @@ pub(crate) fn is_float(register: u8) -> bool {
 /// the pipeline. The second result of `rdtime`, the counter's ID, is not tracked either.
 pub(crate) fn registers_of(instruction: &Instruction) -> Registers {
     let row = instruction.op.row();
-    let registers = |list: &'static [Location]| list.iter().filter_map(|it| register(*it, instruction));
+    let registers =
+        |list: &'static [Location]| list.iter().filter_map(|location| register(*location, instruction));
     let mut sources = [0; 3];
     for (source, register) in sources.iter_mut().zip(registers(row.reads)) {
         *source = register;
@@ -77,7 +78,10 @@ fn number(kind: RegisterKind, register: u8) -> u8 {
 
 /// Returns whether an operand of `op` is a floating-point control register.
 fn moves_control(op: Op) -> bool {
-    op.row().operands.iter().any(|it| matches!(it, Operand::Register(RegisterKind::FloatControl, _)))
+    op.row()
+        .operands
+        .iter()
+        .any(|operand| matches!(operand, Operand::Register(RegisterKind::FloatControl, _)))
 }
 
 #[cfg(test)]
@@ -144,7 +148,9 @@ mod tests {
         for op in Op::all() {
             // Distinct numbers for all operands.
             let instruction = Instruction { d: 4, j: 5, k: 6, a: 7, ..Instruction::new(op) };
-            let count = |list: &[Location]| list.iter().filter_map(|it| register(*it, &instruction)).count();
+            let count = |list: &[Location]| {
+                list.iter().filter_map(|location| register(*location, &instruction)).count()
+            };
             assert!(count(op.row().reads) <= 3, "{}", op.mnemonic());
             let counters = if op.mnemonic().starts_with("rdtime") { 2 } else { 1 };
             assert!(count(op.row().writes) <= counters, "{}", op.mnemonic());

@@ -224,8 +224,8 @@ impl Stores {
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;
         granules
-            .filter_map(|it| self.passed_in(it, covered(it, address, bytes), at))
-            .min_by_key(|it| it.known)
+            .filter_map(|granule| self.passed_in(granule, covered(granule, address, bytes), at))
+            .min_by_key(|origin| origin.known)
     }
 
     fn passed_in(&self, granule: u64, mut byte_mask: u8, at: u64) -> Option<Origin> {
@@ -259,7 +259,9 @@ impl Stores {
     pub fn in_cache(&self, address: u64, bytes: u32, at: u64) -> u64 {
         let bytes = u64::from(bytes.max(1)).min(u64::MAX - address);
         let granules = address / GRANULE_BYTES..=(address + bytes.max(1) - 1) / GRANULE_BYTES;
-        granules.map(|it| self.in_cache_of(it, covered(it, address, bytes), at)).fold(at, u64::max)
+        granules
+            .map(|granule| self.in_cache_of(granule, covered(granule, address, bytes), at))
+            .fold(at, u64::max)
     }
 
     /// When every store is in the cache.
@@ -369,14 +371,14 @@ mod tests {
                 // A store takes the queue entry of the store `capacity` before it.
                 let begins = if all.len() < capacity { 0 } else { left[all.len() - capacity] };
                 let in_cache = |all: &[(u64, u32, u64, u64)], from: u64, wanted: u32| {
-                    let wrote = |it: &&(u64, u32, u64, u64)| it.0 < from + u64::from(wanted) && from < it.0 + u64::from(it.1);
-                    all.iter().filter(wrote).map(|it| it.3).max().unwrap_or(0)
+                    let wrote = |store: &&(u64, u32, u64, u64)| store.0 < from + u64::from(wanted) && from < store.0 + u64::from(store.1);
+                    all.iter().filter(wrote).map(|store| store.3).max().unwrap_or(0)
                 };
                 if is_atomic {
-                    let done = in_cache(&all, address, bytes).max(begins) + later;
-                    stores.push_atomic(address, bytes, done);
-                    all.push((address, bytes, done, done));
-                    drained = drained.max(done);
+                    let completion = in_cache(&all, address, bytes).max(begins) + later;
+                    stores.push_atomic(address, bytes, completion);
+                    all.push((address, bytes, completion, completion));
+                    drained = drained.max(completion);
                 } else {
                     drained += later;
                     stores.push(address, bytes, drained - later / 2, drained);

@@ -126,10 +126,10 @@ mod tests {
                 state.reservation.address = address_of(&instruction, &state.x);
             }
             let memory = Noting(Cell::new(None));
-            let done = semantics_of(op)(&mut state, &instruction, &memory);
+            let result = semantics_of(op)(&mut state, &instruction, &memory);
             let Some(noted) = memory.0.get() else {
                 let silent = matches!(op, Op::Preld | Op::Preldx);
-                assert!(!has_address(op) || silent, "{op:?} must access memory: {done:?}");
+                assert!(!has_address(op) || silent, "{op:?} must access memory: {result:?}");
                 continue;
             };
             assert!(has_address(op), "{op:?} accesses memory");

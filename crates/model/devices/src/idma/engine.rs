@@ -21,7 +21,7 @@ pub(super) enum Stage {
 
 /// A request in flight: one beat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Flight {
+pub(super) struct InFlightBeat {
     pub channel: usize,
     /// Whether it is the last of its piece.
     pub last: bool,
@@ -229,14 +229,14 @@ impl IdmaState {
         number: usize,
         beat: Beat,
         bus: &mut dyn Bus,
-    ) -> Result<Flight, (ChannelError, u64)> {
+    ) -> Result<InFlightBeat, (ChannelError, u64)> {
         must_be_store(bus, beat.source, ChannelError::Source)?;
         let mut bytes = vec![0; beat.bytes];
         let read =
             bus.read(beat.source, &mut bytes, self.now).map_err(|f| (ChannelError::Source, f.address()))?;
         let placement = self.channels[number].transfer.map_or(Placement::Memory, |t| t.placement);
         let at = bus.write(beat.destination, &bytes, placement, read).map_err(write_fault)?;
-        Ok(Flight {
+        Ok(InFlightBeat {
             channel: number,
             last: beat.last,
             bytes: Vec::new(),
@@ -366,11 +366,11 @@ fn settle(channel: &mut Channel, number: usize) -> u64 {
 }
 
 /// Starts the read of a beat into a store.
-fn read_beat(beat: Beat, at: Time, bus: &mut dyn Bus) -> Result<Flight, (ChannelError, u64)> {
+fn read_beat(beat: Beat, at: Time, bus: &mut dyn Bus) -> Result<InFlightBeat, (ChannelError, u64)> {
     must_be_store(bus, beat.destination, ChannelError::Destination)?;
     let mut bytes = vec![0; beat.bytes];
     let at = bus.read(beat.source, &mut bytes, at).map_err(|f| (ChannelError::Source, f.address()))?;
-    Ok(Flight {
+    Ok(InFlightBeat {
         channel: 0,
         last: beat.last,
         bytes,

@@ -12,7 +12,7 @@ use crate::Bus;
 use crate::device::{Answer, Count, Device};
 use crate::registers::RegisterMap;
 use channel::{Channel, Direction, Phase};
-use engine::Flight;
+use engine::InFlightBeat;
 use longma_sim::{Clock, Duration, Time};
 use longma_topology::parts::Idma as IdmaPart;
 use longma_topology::units::Frequency;
@@ -128,7 +128,7 @@ impl IdmaSpec {
 pub struct IdmaState {
     channels: Vec<Channel>,
     /// Requests in flight, oldest first.
-    flights: Vec<Flight>,
+    flights: Vec<InFlightBeat>,
     /// Time up to which all events are processed.
     now: Time,
     /// For each direction, when the next request can be issued.

@@ -201,7 +201,7 @@ mod tests {
                 entries.push((start, start + takes));
             }
             for &(start, _) in &entries {
-                let outstanding = entries.iter().filter(|it| it.0 <= start && start < it.1).count();
+                let outstanding = entries.iter().filter(|interval| interval.0 <= start && start < interval.1).count();
                 prop_assert!(outstanding <= limit, "{outstanding} at {start}");
             }
         }

@@ -125,7 +125,9 @@ impl Controllers {
 
     /// The data buses of each controller.
     pub(crate) fn buses(&mut self) -> impl Iterator<Item = Vec<&mut Resource>> {
-        self.controllers.iter_mut().map(|it| it.channels.iter_mut().map(|channel| &mut channel.bus).collect())
+        self.controllers
+            .iter_mut()
+            .map(|controller| controller.channels.iter_mut().map(|channel| &mut channel.bus).collect())
     }
 
     /// Resets the statistics but not the state, for the start of a region of interest.

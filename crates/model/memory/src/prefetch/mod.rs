@@ -12,12 +12,12 @@ use longma_topology::parts::{Prefetcher as Parameters, PrefetcherKind};
 /// prefetched line.
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
-    table: Box<dyn Predicts>,
+    table: Box<dyn PrefetchAlgorithm>,
     limits: Limits,
 }
 
 /// A prefetch algorithm.
-trait Predicts: std::fmt::Debug + Send {
+trait PrefetchAlgorithm: std::fmt::Debug + Send {
     /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
     /// prefetch. Returns the lines to fetch.
     fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction;
@@ -73,7 +73,7 @@ impl Prefetcher {
     /// crosses pages, the caller must check that the next page is contiguous in physical memory.
     pub fn new(parameters: &Parameters, page_lines: u64) -> Self {
         let streams = parameters.streams.max(1) as usize;
-        let table: Box<dyn Predicts> = match parameters.kind {
+        let table: Box<dyn PrefetchAlgorithm> = match parameters.kind {
             PrefetcherKind::AdjacentLine => Box::new(adjacent_line::AdjacentLine),
             PrefetcherKind::NextLine => Box::new(next_line::NextLine),
             PrefetcherKind::Stream => Box::new(stream::Streams::new(streams)),

@@ -4,7 +4,7 @@
 //! Source: Jouppi, ISCA 1990 (stream buffers); confirmation and run-ahead as in IBM's POWER4 (Tendler et al., IBM
 //! Journal of Research and Development 46(1), 2002, hardware data prefetch).
 
-use super::{Limits, Prediction, Predicts};
+use super::{Limits, Prediction, PrefetchAlgorithm};
 use crate::cache::Line;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,7 +48,7 @@ impl Streams {
     }
 }
 
-impl Predicts for Streams {
+impl PrefetchAlgorithm for Streams {
     fn observe(&mut self, line: Line, _instruction: u64, limits: Limits) -> Prediction {
         self.now += 1;
         let step_of = |s: &Stream| line.0.wrapping_sub(s.last) as i64;

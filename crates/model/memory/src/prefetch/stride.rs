@@ -3,7 +3,7 @@
 //!
 //! Source: the reference prediction table of Chen and Baer, IEEE Transactions on Computers 44(5), 1995, section 3.
 
-use super::{Limits, Prediction, Predicts};
+use super::{Limits, Prediction, PrefetchAlgorithm};
 use crate::cache::Line;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ impl Strides {
     }
 }
 
-impl Predicts for Strides {
+impl PrefetchAlgorithm for Strides {
     fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction {
         // Instructions are four bytes long.
         let at = (instruction >> 2) as usize & (self.entries.len() - 1);

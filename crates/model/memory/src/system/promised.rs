@@ -14,7 +14,7 @@ const LINES: usize = 32;
 
 /// A line that moves to another core as soon as it arrives.
 #[derive(Clone, Copy, Debug)]
-struct Promise {
+struct PendingTransfer {
     line: Line,
     /// When it arrives and moves on, in cycles of its present owner.
     ready: u64,
@@ -22,11 +22,11 @@ struct Promise {
 
 /// The most recent lines of one core that were promised to another core before they arrived.
 #[derive(Debug)]
-pub(super) struct PromisedLines([Promise; LINES]);
+pub(super) struct PromisedLines([PendingTransfer; LINES]);
 
 impl PromisedLines {
     pub fn new() -> Self {
-        Self([Promise { line: Line(u64::MAX), ready: 0 }; LINES])
+        Self([PendingTransfer { line: Line(u64::MAX), ready: 0 }; LINES])
     }
 
     fn index(line: Line) -> usize {
@@ -35,7 +35,7 @@ impl PromisedLines {
 
     /// Records that `line` arrives at `ready` and then moves to another core.
     pub fn record(&mut self, line: Line, ready: u64) {
-        self.0[Self::index(line)] = Promise { line, ready };
+        self.0[Self::index(line)] = PendingTransfer { line, ready };
     }
 
     /// Returns when `line` arrives for an access waiting at `at`; `None` if it is not recorded or has already moved on.

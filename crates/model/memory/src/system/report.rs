@@ -95,7 +95,7 @@ impl MemorySystem {
         let buses = self.path.controllers.buses().enumerate();
         let memory = buses.map(|(number, buses)| (format!("memory.controller{number}"), buses));
         let links = self.path.interconnect.channels_mut().iter_mut();
-        memory.chain(links.map(|it| (it.name().to_owned(), it.lanes().iter_mut().collect())))
+        memory.chain(links.map(|link| (link.name().to_owned(), link.lanes().iter_mut().collect())))
     }
 
     /// Adds all statistics: `core0.l1d...`, `l3...`, `coherence...`, and those of interconnect and memory under

@@ -17,7 +17,7 @@ use longma_trace::Record;
 
 use crate::{
     accesses::DataAccess,
-    front_end::{self, AccessSite, BackEnd, Entered, FetchOptions, FrontEnd, TRAP_CYCLES},
+    front_end::{self, AccessSite, BackEnd, BlockEntry, FetchOptions, FrontEnd, TRAP_CYCLES},
     instruction_counts::InstructionLog,
     model_error::ModelError,
     operations::{Kind, MicroOperation},
@@ -305,7 +305,7 @@ impl BackEnd for InOrder {
     }
 
     #[inline]
-    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> Entered {
+    fn run(&mut self, entry: &mut Entry, record: &Record<'_>, port: &mut impl MemoryPort) -> BlockEntry {
         let entered = front_end::begin(self, &entry.block, port);
         let block = &entry.block;
         let is_whole = usize::from(record.executed) == block.operations.len()

@@ -13,7 +13,7 @@ use longma_trace::Record;
 
 use super::{
     InOrder, Value,
-    schedules::{Access, Data, End, Event, Key, Schedule, ScheduleNumber, StoreAs},
+    schedules::{Access, Data, End, Event, Key, Schedule, ScheduleNumber, ScheduleSlot},
     shapes::ShapeNumber,
 };
 use crate::{
@@ -137,7 +137,7 @@ struct RecordingRun {
     /// The deviation that ended the replay, if there was one.
     deviation: Option<Deviation>,
     /// Where to store the schedule; `None` to discard it.
-    store_as: Option<StoreAs>,
+    store_as: Option<ScheduleSlot>,
     /// Whether the block begins in a line that is already fetched.
     in_line: bool,
 }
@@ -223,7 +223,7 @@ impl InOrder {
             entry.lookup_credit.failed();
             let recorded = RecordingRun {
                 deviation: None,
-                store_as: Some(StoreAs::Entry(key)),
+                store_as: Some(ScheduleSlot::Entry(key)),
                 in_line: fetching.is_in_line(),
             };
             return self.run_recording(entry, record, port, &recorded);
@@ -234,7 +234,7 @@ impl InOrder {
                 entry.lookup_credit.failed();
                 let store_as = match deviation.reason {
                     Reason::Load(Some(data)) => {
-                        Some(StoreAs::Alternative(deviation.schedule, deviation.event, data))
+                        Some(ScheduleSlot::Alternative(deviation.schedule, deviation.event, data))
                     }
                     _ => None,
                 };

@@ -9,7 +9,7 @@ use super::{
     Value,
     shapes::{ShapeNumber, Shapes},
 };
-use crate::{front_end::Fetching, operations::AccessedUnit, stack::Cause};
+use crate::{front_end::FetchState, operations::AccessedUnit, stack::Cause};
 use longma_trace::BlockNumber;
 
 /// Maximum number of schedules: some ten megabytes.
@@ -22,7 +22,7 @@ const MAX_ALTERNATIVES: usize = 8;
 pub(super) struct Key {
     pub shape: ShapeNumber,
     pub block: BlockNumber,
-    pub fetching: Fetching,
+    pub fetching: FetchState,
 }
 
 /// A schedule's number.
@@ -100,7 +100,7 @@ pub(super) struct Schedule {
     pub events: Box<[Event]>,
     pub end: End,
     /// Schedules that followed this one, most recent first: a cache in front of the table.
-    behind: [Option<(BlockNumber, Fetching, ScheduleNumber)>; 2],
+    behind: [Option<(BlockNumber, FetchState, ScheduleNumber)>; 2],
     /// For an event that is a load, another result and the schedule that continues with it.
     alternatives: Vec<(u16, Data, ScheduleNumber)>,
 }
@@ -113,14 +113,17 @@ impl Schedule {
 
     /// The schedule that continues if event `event`, a load, has the result `data`.
     pub fn alternative(&self, event: usize, data: Data) -> Option<ScheduleNumber> {
-        let alternative = self.alternatives.iter().find(|it| usize::from(it.0) == event && it.1 == data);
-        alternative.map(|it| it.2)
+        let alternative = self
+            .alternatives
+            .iter()
+            .find(|alternative| usize::from(alternative.0) == event && alternative.1 == data);
+        alternative.map(|alternative| alternative.2)
     }
 }
 
 /// Where a new schedule is stored.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum StoreAs {
+pub(super) enum ScheduleSlot {
     /// In the table.
     Entry(Key),
     /// As an alternative of a schedule: identical up to this event, a load that has this result.
@@ -159,17 +162,17 @@ impl Schedules {
 
     /// Stores a schedule and returns its number. `None` if the schedule already has too many alternatives. If the table
     /// is full, all schedules and shapes are discarded.
-    pub fn insert(&mut self, schedule: Schedule, store_as: StoreAs) -> Option<ScheduleNumber> {
+    pub fn insert(&mut self, schedule: Schedule, store_as: ScheduleSlot) -> Option<ScheduleNumber> {
         if self.schedules.len() == MAX_SCHEDULES {
             self.clear();
             return None;
         }
         let number = ScheduleNumber(self.schedules.len() as u32);
         match store_as {
-            StoreAs::Entry(key) => {
+            ScheduleSlot::Entry(key) => {
                 self.by_key.insert(key, number);
             }
-            StoreAs::Alternative(first, event, data) => {
+            ScheduleSlot::Alternative(first, event, data) => {
                 let alternatives = &mut self.schedules[first.0 as usize].alternatives;
                 if alternatives.len() == MAX_ALTERNATIVES {
                     return None;
@@ -217,17 +220,17 @@ mod tests {
         let lost = Box::default();
         let end =
             End { shape, cycle, used, slots, fetch_cycle, fetched, resolved, last_result, completed, lost };
-        let key = Key { shape, block: BlockNumber(0), fetching: Fetching::default() };
+        let key = Key { shape, block: BlockNumber(0), fetching: FetchState::default() };
         (schedules, key, Schedule::new(Box::default(), end))
     }
 
     #[test]
     fn a_schedule_is_found_by_key_and_by_predecessor() {
         let (mut schedules, key, schedule) = fixture();
-        let first = schedules.insert(schedule.clone(), StoreAs::Entry(key));
+        let first = schedules.insert(schedule.clone(), ScheduleSlot::Entry(key));
         let next = Key { block: BlockNumber(1), ..key };
         assert_eq!(schedules.find(first, next), None);
-        let second = schedules.insert(schedule, StoreAs::Entry(next));
+        let second = schedules.insert(schedule, ScheduleSlot::Entry(next));
         for _ in 0..2 {
             assert_eq!(schedules.find(first, next), second);
             assert_eq!(schedules.find(None, next), second);
@@ -238,10 +241,10 @@ mod tests {
     #[test]
     fn the_alternatives_of_a_load_are_limited() {
         let (mut schedules, key, schedule) = fixture();
-        let first = schedules.insert(schedule.clone(), StoreAs::Entry(key)).unwrap();
+        let first = schedules.insert(schedule.clone(), ScheduleSlot::Entry(key)).unwrap();
         for ready in 0..2 * MAX_ALTERNATIVES as u32 {
             let data = Data { ready, translation_cycles: 0, cause: Cause::Level2 };
-            let inserted = schedules.insert(schedule.clone(), StoreAs::Alternative(first, 3, data));
+            let inserted = schedules.insert(schedule.clone(), ScheduleSlot::Alternative(first, 3, data));
             assert_eq!(inserted.is_some(), (ready as usize) < MAX_ALTERNATIVES);
             assert_eq!(schedules.get(first).alternative(3, data), inserted);
             assert_eq!(schedules.get(first).alternative(2, data), None);
@@ -251,7 +254,7 @@ mod tests {
     #[test]
     fn a_full_table_of_shapes_is_cleared() {
         let (mut schedules, key, schedule) = fixture();
-        schedules.insert(schedule, StoreAs::Entry(key));
+        schedules.insert(schedule, ScheduleSlot::Entry(key));
         let (mut values, mut units) = ([Value::EARLY; _], Units::new());
         let mut number = |schedules: &mut Schedules, nth: u64| {
             let late = |ready| Value { ready, ..Value::EARLY };
@@ -270,10 +273,10 @@ mod tests {
         let (mut schedules, key, schedule) = fixture();
         for block in 0..MAX_SCHEDULES as u32 {
             let key = Key { block: BlockNumber(block), ..key };
-            assert!(schedules.insert(schedule.clone(), StoreAs::Entry(key)).is_some());
+            assert!(schedules.insert(schedule.clone(), ScheduleSlot::Entry(key)).is_some());
         }
-        assert_eq!(schedules.insert(schedule.clone(), StoreAs::Entry(key)), None);
+        assert_eq!(schedules.insert(schedule.clone(), ScheduleSlot::Entry(key)), None);
         assert_eq!(schedules.find(None, key), None);
-        assert!(schedules.insert(schedule, StoreAs::Entry(key)).is_some());
+        assert!(schedules.insert(schedule, ScheduleSlot::Entry(key)).is_some());
     }
 }

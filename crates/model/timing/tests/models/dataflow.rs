@@ -39,8 +39,8 @@ fn program_of(steps: &[Step]) -> Program {
     let instructions: Vec<Instruction> = steps
         .iter()
         .map(|&(index, d, j, k, _)| match OPS[index] {
-            (it, _, 0) => op(it, d, j, k),
-            (it, ..) => op(it, d, 12, 0),
+            (operation, _, 0) => op(operation, d, j, k),
+            (operation, ..) => op(operation, d, 12, 0),
         })
         .collect();
     Program::straight(&instructions, |index| steps[index].4)
@@ -50,9 +50,9 @@ fn program_of(steps: &[Step]) -> Program {
 fn earliest(steps: &[Step]) -> u64 {
     let (mut registers, mut memory, mut last) = ([0; 32], BTreeMap::new(), 0);
     for &(index, d, j, k, address) in steps {
-        let (it, cycles, bytes) = OPS[index];
+        let (operation, cycles, bytes) = OPS[index];
         let of = |register: u8, registers: &[u64; 32]| registers[usize::from(register)];
-        let ready = match it {
+        let ready = match operation {
             Op::LdD | Op::LdW => {
                 let stored = (address..address + bytes).filter_map(|byte| memory.get(&byte));
                 stored.max().copied().unwrap_or(0) + cycles
@@ -60,7 +60,7 @@ fn earliest(steps: &[Step]) -> u64 {
             Op::StD | Op::StW | Op::StB => of(d, &registers) + cycles,
             _ => of(j, &registers).max(of(k, &registers)) + cycles,
         };
-        if matches!(it, Op::StD | Op::StW | Op::StB) {
+        if matches!(operation, Op::StD | Op::StW | Op::StB) {
             memory.extend((address..address + bytes).map(|byte| (byte, ready)));
         } else {
             registers[usize::from(d)] = ready;
@@ -103,7 +103,7 @@ proptest! {
         ];
         let cycles = program.cycles(&mut model(OutOfOrder, &large), &mut FixedData::new(LOAD_CYCLES));
         // Four instructions a cycle, two of them accesses. A division occupies its unit for four cycles.
-        let divisions = steps.iter().filter(|it| OPS[it.0].0 == Op::DivW).count() as u64;
+        let divisions = steps.iter().filter(|step| OPS[step.0].0 == Op::DivW).count() as u64;
         let max_cycles = 16 + steps.len() as u64 / 2 + 4 * divisions;
         prop_assert!(cycles <= earliest + max_cycles, "{cycles} cycles, but the dataflow limit is {earliest}");
     }

@@ -39,7 +39,13 @@ fn body() -> impl Strategy<Value = Vec<Instruction>> {
     let access = prop_oneof![Just(Op::LdD), Just(Op::StD), Just(Op::AmaddD), Just(Op::AmaddDbD)];
     prop::collection::vec(access, 2..5).prop_map(|ops| {
         ops.into_iter()
-            .map(|it| if it == Op::LdD || it == Op::StD { op(it, 12, 5, 0) } else { op(it, 12, 5, 6) })
+            .map(|operation| {
+                if operation == Op::LdD || operation == Op::StD {
+                    op(operation, 12, 5, 0)
+                } else {
+                    op(operation, 12, 5, 6)
+                }
+            })
             .collect()
     })
 }

@@ -46,7 +46,7 @@ fn run(loads: &str, distance: u64) -> Outcome {
     model.statistics(&mut statistics, "core0").unwrap();
     Outcome {
         cycles,
-        fetched_again: statistics.get("core0.loads_fetched_again").map(|it| match it.value {
+        fetched_again: statistics.get("core0.loads_fetched_again").map(|statistic| match statistic.value {
             Value::Counter(count) => count.value(),
             _ => panic!("the statistic must be a counter"),
         }),
@@ -67,8 +67,8 @@ fn an_independent_load_waits_for_stores_only_without_speculation() {
         ideal.cycles
     );
     for loads in ["blind", "store-sets"] {
-        let it = run(loads, 64);
-        assert_eq!((it.cycles, it.fetched_again, it.lost), (ideal.cycles, Some(0), 0), "{loads}");
+        let result = run(loads, 64);
+        assert_eq!((result.cycles, result.fetched_again, result.lost), (ideal.cycles, Some(0), 0), "{loads}");
     }
     // Counters need fifteen iterations to saturate.
     let counters = run("counters", 64);
@@ -86,8 +86,8 @@ fn a_load_that_always_depends_on_a_store_is_squashed_each_time_or_learns_to_wait
     let sets = run("store-sets", 0);
     assert_eq!(sets.fetched_again, Some(1));
     for loads in ["conservative", "counters"] {
-        let it = run(loads, 0);
-        assert_eq!((it.cycles, it.fetched_again, it.lost), (ideal.cycles, Some(0), 0), "{loads}");
+        let result = run(loads, 0);
+        assert_eq!((result.cycles, result.fetched_again, result.lost), (ideal.cycles, Some(0), 0), "{loads}");
     }
     assert!((ideal.cycles..ideal.cycles + 32).contains(&sets.cycles), "{} and {}", sets.cycles, ideal.cycles);
 }

@@ -301,7 +301,7 @@ fn repeating() -> impl Strategy<Value = Shape> {
         // In typical programs, few blocks contain atomic operations and barriers.
         let atomics = [Op::AmaddD, Op::AmaddDbW, Op::Dbar];
         let calm = shape.blocks.iter_mut().skip(1).flatten();
-        calm.filter(|it| atomics.contains(&OPS[it.0])).for_each(|it| it.0 = 0);
+        calm.filter(|step| atomics.contains(&OPS[step.0])).for_each(|step| step.0 = 0);
         shape
     })
 }

@@ -65,7 +65,7 @@ fn done(kind: ModelKind, sizes: Sizes, shape: &Shape, slow: u64) -> Vec<u64> {
     model.log_pipeline(executed.len());
     program.cycles(&mut model, &mut OneSlowLine { line: SLOW / 64, cycles: slow });
     let stages = stages_of(&model.pipeline_log().unwrap(), executed.len());
-    stages.iter().map(|it| it[2]).collect()
+    stages.iter().map(|cycles| cycles[2]).collect()
 }
 
 /// Returns whether `less` is no better than `more` within the tolerance. Prints the largest gain of each `property`.
@@ -137,10 +137,10 @@ proptest! {
         let load = at.index(loads_found.len());
         loads_found[load].4 = SLOW;
         let executed = shape.run().0;
-        let load = executed.iter().position(|it| it.address == SLOW);
+        let load = executed.iter().position(|instruction| instruction.address == SLOW);
         prop_assume!(load.is_some());
         let load = load.unwrap();
-        let uses = executed[load + 1..].iter().position(|it| it.reads.contains(&executed[load].writes));
+        let uses = executed[load + 1..].iter().position(|instruction| instruction.reads.contains(&executed[load].writes));
         prop_assume!(uses.is_some());
         let uses = load + 1 + uses.unwrap();
         for kind in [ModelKind::InOrder, ModelKind::OutOfOrder] {

@@ -50,7 +50,9 @@ pub fn stages_of(log: &str, instructions: usize) -> Vec<[u64; 4]> {
 }
 
 fn stage_times(stages: &[Stages]) -> Vec<[u64; 4]> {
-    let all = |it: &Stages| [it.dispatched, it.issued, it.done, it.retired].map(|when| when.unwrap());
+    let all = |stages: &Stages| {
+        [stages.dispatched, stages.issued, stages.done, stages.retired].map(|when| when.unwrap())
+    };
     stages.iter().map(all).collect()
 }
 

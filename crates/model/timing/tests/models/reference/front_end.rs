@@ -63,10 +63,10 @@ impl FrontEnd {
     }
 
     fn fetch(&mut self, index: usize, program: &[Executed], stages: &[Stages]) -> Option<()> {
-        let it = &program[index];
+        let executed = &program[index];
         // An exception waits until everything older has retired.
         let older = stages[..index].iter().map(|stages| stages.retired);
-        let emptied = if it.refill_fetch == 0 {
+        let emptied = if executed.refill_fetch == 0 {
             0
         } else {
             older.collect::<Option<Vec<_>>>()?.into_iter().max().unwrap_or(0)
@@ -76,7 +76,7 @@ impl FrontEnd {
             let mispredicted =
                 before.branch.filter(|(target, trapped_at)| (*target < before.pc) != *trapped_at);
             let resolved = if mispredicted.is_some() { stages[last].done? } else { 0 };
-            if it.begins_block {
+            if executed.begins_block {
                 self.begin(stages[last].dispatched?.saturating_sub(self.depth + FETCH_AHEAD));
             }
             if let Some((target, true)) = before.branch {
@@ -90,15 +90,15 @@ impl FrontEnd {
                 self.fetched = 0;
             }
         }
-        if it.pc / LINE_BYTES != self.line {
-            self.line = it.pc / LINE_BYTES;
-            if it.refill_fetch > 0 {
+        if executed.pc / LINE_BYTES != self.line {
+            self.line = executed.pc / LINE_BYTES;
+            if executed.refill_fetch > 0 {
                 // The exception takes the instruction's place in the pipeline and becomes the oldest instruction one
                 // cycle after dispatch at the earliest.
                 let trapped_at = (self.cycle + self.depth + 1).max(emptied);
-                self.begin(trap_ends(trapped_at, self.depth + 1, it.refill_fetch));
+                self.begin(trap_ends(trapped_at, self.depth + 1, executed.refill_fetch));
             }
-            self.begin(self.cycle + line_late(it.pc));
+            self.begin(self.cycle + line_late(executed.pc));
         }
         self.dispatchable = self.cycle + self.depth;
         self.fetched += 1;

@@ -56,7 +56,7 @@ impl Window<'_> {
     /// Returns whether no atomic operation is in flight; nothing issues together with one.
     fn is_alone(&self, index: usize, cycle: u64) -> bool {
         let mut older = self.program[..index].iter().zip(&self.stages);
-        older.all(|(it, stages)| !it.is_atomic() || happened(stages.done, cycle))
+        older.all(|(executed, stages)| !executed.is_atomic() || happened(stages.done, cycle))
     }
 
     /// Returns whether the window has room: the instructions that have issued and not retired.
@@ -68,7 +68,7 @@ impl Window<'_> {
     fn has_queue_entry(&self, index: usize, cycle: u64) -> bool {
         // Entries are allocated a cycle before issue.
         let before = cycle.saturating_sub(1);
-        let plain_store = |it: &Executed| it.operation.access == Access::Store;
+        let plain_store = |executed: &Executed| executed.operation.access == Access::Store;
         let has_store_entry = self.queued(before, Executed::is_store, |_, stages| stages.drained)
             < self.sizes.store_queue_entries;
         match self.program[index].operation.access {
@@ -82,37 +82,38 @@ impl Window<'_> {
             Access::Atomic | Access::AtomicBarrier | Access::Barrier => {
                 let mut older = self.program[..index].iter().zip(&self.stages);
                 (!self.program[index].is_store() || has_store_entry)
-                    && older.all(|(it, stages)| {
+                    && older.all(|(executed, stages)| {
                         happened(stages.retired, cycle)
-                            && (!plain_store(it) || happened(stages.drained, cycle))
+                            && (!plain_store(executed) || happened(stages.drained, cycle))
                     })
             }
         }
     }
 
     fn complete(&mut self, index: usize, cycle: u64) {
-        let it = &self.program[index];
-        let done = match it.operation.access {
+        let executed = &self.program[index];
+        let completed = match executed.operation.access {
             Access::Load => {
                 let from = self.source_of(index, cycle);
                 self.data_at(index, cycle, &from)
             }
-            Access::Atomic | Access::AtomicBarrier => Some(cycle + data_cycles(it.address) + 1),
-            Access::Nothing | Access::Store | Access::Barrier => Some(cycle + it.operation.latency),
+            Access::Atomic | Access::AtomicBarrier => Some(cycle + data_cycles(executed.address) + 1),
+            Access::Nothing | Access::Store | Access::Barrier => Some(cycle + executed.operation.latency),
         };
         let older = index.checked_sub(1).and_then(|before| self.stages[before].retired);
         // At most as many retire per cycle as issue.
         let width = self.sizes.decode_width.min(self.sizes.issue_width) as usize;
         let full = index.checked_sub(width).and_then(|before| self.stages[before].retired);
-        let retired = done.map(|done| done.max(older.unwrap_or(0)).max(full.map_or(0, |full| full + 1)));
-        if it.operation.access == Access::Store {
+        let retired =
+            completed.map(|completed| completed.max(older.unwrap_or(0)).max(full.map_or(0, |full| full + 1)));
+        if executed.operation.access == Access::Store {
             // One store per cycle leaves for the cache, after it has retired.
             let leaves = retired.map(|retired| retired.max(self.next_leaves(index)));
             self.stages[index].left = leaves;
             self.stages[index].drained = leaves.map(|leaves| self.drained_at(index, leaves));
-        } else if it.is_atomic() {
-            self.stages[index].drained = done;
+        } else if executed.is_atomic() {
+            self.stages[index].drained = completed;
         }
-        (self.stages[index].done, self.stages[index].retired) = (done, retired);
+        (self.stages[index].done, self.stages[index].retired) = (completed, retired);
     }
 }

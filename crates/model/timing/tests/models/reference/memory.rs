@@ -144,9 +144,9 @@ impl Window<'_> {
 
     /// The youngest store before `index` that wrote the byte and is not in the cache.
     fn writer_of_byte(&self, index: usize, byte: u64, cycle: u64) -> Option<usize> {
-        self.program[..index].iter().zip(&self.stages).rposition(|(it, stages)| {
-            let wrote = (it.address..it.address + it.operation.bytes).contains(&byte);
-            it.is_store() && wrote && !happened(stages.drained, cycle)
+        self.program[..index].iter().zip(&self.stages).rposition(|(executed, stages)| {
+            let wrote = (executed.address..executed.address + executed.operation.bytes).contains(&byte);
+            executed.is_store() && wrote && !happened(stages.drained, cycle)
         })
     }
 
@@ -173,14 +173,16 @@ impl Window<'_> {
     /// Returns whether the older stores selected by `predicate` are in the cache.
     pub fn are_in_cache(&self, index: usize, cycle: u64, predicate: impl Fn(&Executed) -> bool) -> bool {
         let mut older = self.program[..index].iter().zip(&self.stages);
-        older.all(|(it, stages)| !it.is_store() || !predicate(it) || happened(stages.drained, cycle))
+        older.all(|(executed, stages)| {
+            !executed.is_store() || !predicate(executed) || happened(stages.drained, cycle)
+        })
     }
 
     /// The first cycle in which a store can leave for the cache after those before `index` that have left: one line per
     /// cycle.
     pub fn next_leaves(&self, index: usize) -> u64 {
         let older = self.program[..index].iter().zip(&self.stages);
-        older.filter_map(|(it, stages)| Some(stages.left? + it.looks())).max().unwrap_or(1)
+        older.filter_map(|(executed, stages)| Some(stages.left? + executed.looks())).max().unwrap_or(1)
     }
 
     /// When a store that leaves in `cycle` is in the cache; never before an older one.

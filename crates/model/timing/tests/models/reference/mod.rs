@@ -251,20 +251,20 @@ impl<'a> Window<'a> {
             program,
             stages: vec![Stages::default(); program.len()],
             unit_free: [0; 7],
-            translated: program.iter().map(|it| it.refill_access == 0).collect(),
+            translated: program.iter().map(|executed| executed.refill_access == 0).collect(),
         }
     }
 
     /// The operation whose result instruction `reader` reads in `register`, if any.
     fn writer(&self, reader: usize, register: (File, u8)) -> Option<usize> {
-        self.program[..reader].iter().rposition(|it| it.writes == Some(register))
+        self.program[..reader].iter().rposition(|executed| executed.writes == Some(register))
     }
 
     /// The first cycle in which the address of store `index` is known to loads: its operand is available, and it was
     /// dispatched in an earlier cycle.
     fn known(&self, index: usize) -> Option<u64> {
-        let it = &self.program[index];
-        let base = if it.is_atomic() { it.reads[0] } else { it.reads[1] };
+        let executed = &self.program[index];
+        let base = if executed.is_atomic() { executed.reads[0] } else { executed.reads[1] };
         let base = base.and_then(|register| self.writer(index, register));
         let ready = base.map_or(Some(0), |writer| self.stages[writer].done)?;
         Some(ready.max(self.stages[index].dispatched? + 1))
@@ -280,14 +280,14 @@ impl<'a> Window<'a> {
     fn passes_barriers(&self, index: usize, cycle: u64) -> bool {
         let mut older = self.program[..index].iter().zip(&self.stages);
         !self.program[index].is_ordered()
-            || older.all(|(it, stages)| !it.is_barrier() || happened(stages.done, cycle))
+            || older.all(|(executed, stages)| !executed.is_barrier() || happened(stages.done, cycle))
     }
 
     /// Occupies the highest-numbered free unit for the instruction. Returns false if there is none.
     fn take_unit(&mut self, index: usize, cycle: u64) -> bool {
-        let it = &self.program[index];
-        let free = it.operation.units.iter().rev().find(|unit| self.unit_free[**unit] <= cycle);
-        let takes = it.operation.interval + it.looks() - 1;
+        let executed = &self.program[index];
+        let free = executed.operation.units.iter().rev().find(|unit| self.unit_free[**unit] <= cycle);
+        let takes = executed.operation.interval + executed.looks() - 1;
         free.inspect(|unit| self.unit_free[**unit] = cycle + takes).is_some()
     }
 
@@ -299,7 +299,7 @@ impl<'a> Window<'a> {
         release: impl Fn(&Executed, &Stages) -> Option<u64>,
     ) -> u64 {
         let all = self.program.iter().zip(&self.stages);
-        let entries = all.filter(|(it, stages)| takes(it) && stages.dispatched.is_some());
-        entries.skip_while(|(it, stages)| happened(release(it, stages), cycle)).count() as u64
+        let entries = all.filter(|(executed, stages)| takes(executed) && stages.dispatched.is_some());
+        entries.skip_while(|(executed, stages)| happened(release(executed, stages), cycle)).count() as u64
     }
 }

@@ -39,7 +39,7 @@ fn attempt(sizes: Sizes, program: &[Executed], collisions: &[usize]) -> Result<V
         stores: program
             .iter()
             .enumerate()
-            .filter(|(_, it)| it.operation.access == Access::Store)
+            .filter(|(_, executed)| executed.operation.access == Access::Store)
             .map(|(index, _)| index)
             .collect(),
         left: 0,
@@ -82,7 +82,7 @@ impl Core<'_> {
         for (load, from) in std::mem::take(&mut self.waiting) {
             let Some(issued) = self.window.stages[load].issued else { continue };
             match self.window.data_at(load, issued, &from) {
-                Some(done) => self.window.stages[load].done = Some(done),
+                Some(completed) => self.window.stages[load].done = Some(completed),
                 None => self.waiting.push((load, from)),
             }
         }
@@ -166,29 +166,30 @@ impl Core<'_> {
 
     /// Returns whether every queue that the instruction needs has a free entry.
     fn has_room(&self, index: usize, cycle: u64) -> bool {
-        let (window, it) = (&self.window, &self.window.program[index]);
+        let (window, executed) = (&self.window, &self.window.program[index]);
         let sizes = &window.sizes;
         let in_flight = self.retired..self.dispatched;
         let registers = |file| {
-            let writes = |index: &usize| window.program[*index].writes.is_some_and(|it| it.0 == file);
+            let writes =
+                |index: &usize| window.program[*index].writes.is_some_and(|register| register.0 == file);
             in_flight.clone().filter(writes).count() as u64
         };
-        let free = match it.writes.map(|register| register.0) {
+        let free = match executed.writes.map(|register| register.0) {
             None => true,
             Some(super::Integer) => registers(super::Integer) < sizes.int_registers - 32,
             Some(super::Float) => registers(super::Float) < sizes.fp_registers - 32,
         };
         let waits = |index: &usize| {
-            window.stages[*index].issued.is_none() && window.program[*index].queue() == it.queue()
+            window.stages[*index].issued.is_none() && window.program[*index].queue() == executed.queue()
         };
         free && (in_flight.len() as u64) < sizes.rob_entries
-            && (in_flight.clone().filter(waits).count() as u64) < sizes.issue_queue_entries[it.queue()]
-            && (!it.is_load()
+            && (in_flight.clone().filter(waits).count() as u64) < sizes.issue_queue_entries[executed.queue()]
+            && (!executed.is_load()
                 || window.queued(cycle, Executed::is_load, |_, stages| stages.retired)
                     < sizes.load_queue_entries)
-            && (!it.is_store()
-                || window.queued(cycle, Executed::is_store, |it, stages| {
-                    if it.is_atomic() { stages.retired } else { stages.drained }
+            && (!executed.is_store()
+                || window.queued(cycle, Executed::is_store, |executed, stages| {
+                    if executed.is_atomic() { stages.retired } else { stages.drained }
                 }) < sizes.store_queue_entries)
     }
 
@@ -218,7 +219,7 @@ impl Core<'_> {
             Access::Nothing | Access::Load | Access::Store => true,
             Access::Atomic => {
                 self.retired == index
-                    && window.are_in_cache(index, cycle, |it| it.overlaps(&window.program[index]))
+                    && window.are_in_cache(index, cycle, |executed| executed.overlaps(&window.program[index]))
             }
             Access::AtomicBarrier | Access::Barrier => {
                 self.retired == index && window.are_in_cache(index, cycle, |_| true)
@@ -232,20 +233,20 @@ impl Core<'_> {
     }
 
     fn execute(&mut self, index: usize, cycle: u64) {
-        let it = &self.window.program[index];
-        match it.operation.access {
+        let executed = &self.window.program[index];
+        match executed.operation.access {
             Access::Load => {
                 let from = self.window.source_of(index, cycle);
                 self.waiting.push((index, from));
                 self.settle();
             }
             Access::Atomic | Access::AtomicBarrier => {
-                let done = cycle + data_cycles(it.address) + 1;
-                self.window.stages[index].done = Some(done);
-                self.window.stages[index].drained = Some(done);
+                let completed = cycle + data_cycles(executed.address) + 1;
+                self.window.stages[index].done = Some(completed);
+                self.window.stages[index].drained = Some(completed);
             }
             Access::Nothing | Access::Store | Access::Barrier => {
-                self.window.stages[index].done = Some(cycle + it.operation.latency);
+                self.window.stages[index].done = Some(cycle + executed.operation.latency);
             }
         }
     }

@@ -175,7 +175,7 @@ impl Shape {
             }
             executed[begin].begins_block = true;
             let addresses: Vec<u64> =
-                steps.iter().filter(|it| OPERATIONS[it.0].bytes > 0).map(|step| step.4).collect();
+                steps.iter().filter(|step| OPERATIONS[step.0].bytes > 0).map(|step| step.4).collect();
             program.run(BlockNumber(next as u32), &addresses);
             if way == Some(None) {
                 break;
@@ -183,10 +183,11 @@ impl Shape {
             next = taken.map_or(next + 1, |(target, _)| target);
         }
         let mut translated = Translated::new(self.refill_cycles);
-        for it in &mut executed {
-            it.refill_fetch = translated.refill(Side::Instruction, it.pc, 4);
-            if it.operation.bytes > 0 {
-                it.refill_access = translated.refill(Side::Data, it.address, it.operation.bytes);
+        for instruction in &mut executed {
+            instruction.refill_fetch = translated.refill(Side::Instruction, instruction.pc, 4);
+            if instruction.operation.bytes > 0 {
+                instruction.refill_access =
+                    translated.refill(Side::Data, instruction.address, instruction.operation.bytes);
             }
         }
         (executed, program)
