@@ -7,7 +7,7 @@ mod coverage;
 fn the_committed_page_is_the_generated_one() {
     let path =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/src/reference/instructions.md");
-    if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1") {
+    if std::env::var_os("LONGMA_UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(&path, coverage::page()).expect("the source tree is writable");
     }
     let committed = std::fs::read_to_string(&path).expect("docs/src/reference/instructions.md");

@@ -11,7 +11,7 @@ const WIDTH: usize = 110;
 pub fn assert_listed(oracle: &str, compared: impl IntoIterator<Item = Op>) {
     let names: BTreeSet<&str> = compared.into_iter().map(Op::mnemonic).collect();
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("tests/checked/{oracle}.txt"));
-    if std::env::var_os("LONGMA_UPDATE").is_some_and(|it| it == "1") {
+    if std::env::var_os("LONGMA_UPDATE").is_some_and(|value| value == "1") {
         std::fs::write(&path, wrapped(&names)).expect("the source tree is writable");
     }
     let text = std::fs::read_to_string(&path).unwrap_or_default();

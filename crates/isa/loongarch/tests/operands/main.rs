@@ -61,19 +61,20 @@ fn operands(instruction: &Instruction) -> impl Iterator<Item = Location> {
 
 /// The name of a place as in the table row of `instruction`.
 fn name(place: Place, instruction: &Instruction) -> String {
-    let named = operands(instruction).find(|it| self::place(*it, instruction) == Some(place));
+    let named = operands(instruction).find(|operand| self::place(*operand, instruction) == Some(place));
     named.map_or(place.to_string(), |location| location.to_string())
 }
 
 /// The groups of places to change: each place that an instruction may access, and all others together.
 fn groups(instruction: &Instruction) -> Vec<Vec<Place>> {
-    let mut separate: Vec<Place> = operands(instruction).filter_map(|it| place(it, instruction)).collect();
+    let mut separate: Vec<Place> =
+        operands(instruction).filter_map(|location| place(location, instruction)).collect();
     separate.push(Place::General(1));
-    separate.extend(
-        Place::all().filter(|it| !matches!(it, Place::General(_) | Place::Vector(_) | Place::Condition(_))),
-    );
-    let rest = Place::all().filter(|it| !separate.contains(it)).collect();
-    let mut groups: Vec<Vec<Place>> = separate.iter().map(|it| vec![*it]).collect();
+    separate.extend(Place::all().filter(|candidate| {
+        !matches!(candidate, Place::General(_) | Place::Vector(_) | Place::Condition(_))
+    }));
+    let rest = Place::all().filter(|candidate| !separate.contains(candidate)).collect();
+    let mut groups: Vec<Vec<Place>> = separate.iter().map(|candidate| vec![*candidate]).collect();
     groups.push(rest);
     groups
 }
@@ -115,11 +116,15 @@ fn observe(op: Op) -> Seen {
 fn stated(op: Op) -> Seen {
     let row = op.row();
     let names = |list: &[Location]| {
-        list.iter().filter(|it| !matches!(it, Location::Memory(_))).map(Location::to_string).collect()
+        list.iter()
+            .filter(|location| !matches!(location, Location::Memory(_)))
+            .map(Location::to_string)
+            .collect()
     };
     let bytes = |list: &[Location]| {
-        list.iter()
-            .find_map(|it| if let Location::Memory(bytes) = it { Some(u64::from(*bytes)) } else { None })
+        list.iter().find_map(|location| {
+            if let Location::Memory(bytes) = location { Some(u64::from(*bytes)) } else { None }
+        })
     };
     Seen {
         reads: names(row.reads),
@@ -163,7 +168,8 @@ fn every_instruction_reads_and_writes_as_in_the_table() {
 fn only_instructions_marked_in_the_table_access_memory() {
     for op in Op::all().filter(|op| is_user_instruction(*op)) {
         let row = op.row();
-        let accesses = row.reads.iter().chain(row.writes).any(|it| matches!(it, Location::Memory(_)));
+        let accesses =
+            row.reads.iter().chain(row.writes).any(|location| matches!(location, Location::Memory(_)));
         let class = matches!(row.class, Class::Load | Class::Store | Class::Atomic);
         assert_eq!(accesses, class, "{}", op.mnemonic());
     }
@@ -179,7 +185,7 @@ fn every_operand_is_read_or_written() {
                 RegisterKind::FloatControl => Location::FloatControl,
                 _ => Location::Operand(kind, position),
             };
-            let named = row.reads.iter().chain(row.writes).any(|it| *it == operand);
+            let named = row.reads.iter().chain(row.writes).any(|location| *location == operand);
             assert!(named, "{}: {operand} is neither read nor written", op.mnemonic());
         }
     }
