@@ -31,7 +31,7 @@ pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance
 pub use machine::{Checked, Machine, check};
 pub use measure::{Bandwidths, CacheLatency, MeasureError, Measured, Progress, Thoroughness, Walk, measure};
 pub use parts::MachineFile;
-pub use problem::{Level, Located, Problem, Report};
+pub use problem::{Level, LocatedProblem, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};
 
 /// Runs the example in the README as a test.

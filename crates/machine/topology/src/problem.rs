@@ -42,7 +42,7 @@ pub struct Report {
 
 /// A problem with its line and column, for `--format json`.
 #[derive(Clone, Debug, Serialize)]
-pub struct Located<'a> {
+pub struct LocatedProblem<'a> {
     /// Error or warning.
     pub level: Level,
     /// The file's name as given.
@@ -98,7 +98,7 @@ impl Report {
     }
 
     /// All problems with line and column.
-    pub fn located(&self) -> Vec<Located<'_>> {
+    pub fn located(&self) -> Vec<LocatedProblem<'_>> {
         let locate = |p: &'_ Problem| {
             let start = floor(&self.text, p.span.start);
             let line = start.matches('\n').count() + 1;
@@ -108,7 +108,7 @@ impl Report {
         let with_place = |p| {
             let (line, column) = locate(p);
             let Problem { level, message, label, help, .. } = p;
-            Located { level: *level, file: &self.file, line, column, message, label, help }
+            LocatedProblem { level: *level, file: &self.file, line, column, message, label, help }
         };
         self.problems.iter().map(with_place).collect()
     }

@@ -163,20 +163,20 @@ pub struct KeyDoc {
 
 /// The positions of a part and its keys in the text, and the keys that could not be read.
 #[derive(Clone, Debug, Default)]
-pub struct Marks {
+pub struct SourcePositions {
     at: Range<usize>,
     keys: BTreeMap<&'static str, Range<usize>>,
     broken: Vec<&'static str>,
     whole: bool,
 }
 
-impl PartialEq for Marks {
+impl PartialEq for SourcePositions {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Marks {
+impl SourcePositions {
     /// The position of the part's name.
     pub fn at(&self) -> Range<usize> {
         self.at.clone()
@@ -208,13 +208,13 @@ pub struct TableReader<'a, 'i> {
     table: &'a DeTable<'i>,
     what: &'static str,
     asked: Vec<&'static str>,
-    marks: Marks,
+    marks: SourcePositions,
 }
 
 impl<'a, 'i> TableReader<'a, 'i> {
     /// Starts to read `table`, a part called `what` at the position `at`.
     pub fn new(table: &'a DeTable<'i>, at: Range<usize>, what: &'static str) -> Self {
-        Self { table, what, asked: Vec::new(), marks: Marks { at, ..Marks::default() } }
+        Self { table, what, asked: Vec::new(), marks: SourcePositions { at, ..SourcePositions::default() } }
     }
 
     /// The value of the key `name`, its default, or a placeholder after recording the problem.
@@ -255,7 +255,7 @@ impl<'a, 'i> TableReader<'a, 'i> {
     }
 
     /// Records an error for each key that was not read.
-    pub fn close(self, problems: &mut Problems) -> Marks {
+    pub fn close(self, problems: &mut Problems) -> SourcePositions {
         for (key, _) in self.table.iter().filter(|(k, _)| !self.asked.contains(&k.get_ref().as_ref())) {
             let name = key.get_ref();
             let help = match nearest(name, self.asked.iter().copied()) {
@@ -289,7 +289,7 @@ macro_rules! part {
             )*
             /// Its position in the file.
             #[serde(skip)]
-            pub(crate) marks: $crate::read::Marks,
+            pub(crate) marks: $crate::read::SourcePositions,
         }
 
         impl $name {
@@ -321,7 +321,7 @@ macro_rules! part {
             fn placeholder() -> Self {
                 Self {
                     $($key: <$ty as $crate::read::Value>::placeholder(),)*
-                    marks: $crate::read::Marks::unreadable(),
+                    marks: $crate::read::SourcePositions::unreadable(),
                 }
             }
 

@@ -20,7 +20,7 @@ pub struct UnitError {
 type Unit = (&'static str, u64);
 
 /// A kind of quantity: its name, an example, and its units, smallest first.
-struct Family {
+struct UnitFamily {
     what: &'static str,
     example: &'static str,
     units: &'static [Unit],
@@ -42,7 +42,7 @@ fn split(text: &str) -> Option<(u128, u32, &str)> {
     Some((mantissa, fraction.len() as u32, unit))
 }
 
-impl Family {
+impl UnitFamily {
     fn error(&self, message: String, help: String) -> UnitError {
         let help = if help.is_empty() {
             let units: Vec<_> = self.units.iter().map(|u| u.0).collect();
@@ -126,7 +126,7 @@ macro_rules! quantity {
         pub struct $name(u64);
 
         impl $name {
-            const FAMILY: Family = Family {
+            const FAMILY: UnitFamily = UnitFamily {
                 what: $what,
                 example: $example,
                 base: $base,

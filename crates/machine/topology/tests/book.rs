@@ -27,7 +27,7 @@ fn the_chapter_lists_every_key_as_the_code_defines_it() {
     let (before, rest) = chapter.split_once(START).expect("the chapter marks where the tables start");
     let (tables, after) = rest.split_once(END).expect("the chapter marks where the tables end");
     let current = format!("\n{}", longma_topology::book::markdown());
-    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|it| it == "1") {
+    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|value| value == "1") {
         std::fs::write(path, format!("{before}{START}{current}{END}{after}")).unwrap();
         return;
     }

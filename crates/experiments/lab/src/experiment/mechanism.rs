@@ -1,6 +1,6 @@
 //! The mechanisms that `longma explain` turns off and on, as the experiment file describes them.
 
-use crate::read::{Map, Marks, Name, part};
+use crate::read::{Map, Name, SourcePositions, part};
 use crate::setting::Setting;
 
 part! {
@@ -28,13 +28,13 @@ part! {
 }
 
 impl Mechanism {
-    pub(crate) fn marks(&self) -> &Marks {
+    pub(crate) fn marks(&self) -> &SourcePositions {
         &self.marks
     }
 }
 
 impl Explain {
-    pub(crate) fn marks(&self) -> &Marks {
+    pub(crate) fn marks(&self) -> &SourcePositions {
         &self.marks
     }
 }

@@ -1,6 +1,6 @@
 //! A figure of the report as the experiment file describes it. `report` draws it.
 
-use crate::read::{Marks, Name, choice, part};
+use crate::read::{Name, SourcePositions, choice, part};
 
 choice! {
     /// Kind of a figure.
@@ -53,7 +53,7 @@ impl Plot {
         self.log.contains(&axis)
     }
 
-    pub(crate) fn marks(&self) -> &Marks {
+    pub(crate) fn marks(&self) -> &SourcePositions {
         &self.marks
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Expected, Figure};
 use crate::point::Point;
-use crate::read::{Map, Marks, Name, choice, part};
+use crate::read::{Map, Name, SourcePositions, choice, part};
 use crate::setting::Setting;
 
 choice! {
@@ -39,7 +39,7 @@ part! {
 }
 
 impl Published {
-    pub(crate) fn marks(&self) -> &Marks {
+    pub(crate) fn marks(&self) -> &SourcePositions {
         &self.marks
     }
 

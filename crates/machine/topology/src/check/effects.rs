@@ -4,7 +4,7 @@ use crate::parts::{
     Branch, Cache, CacheKind, Coherence, Core, Inclusion, Isa, LoadOrder, MachineFile, MemoryOrder,
     Predictor, WritePolicy,
 };
-use crate::read::{Marks, Problems};
+use crate::read::{Problems, SourcePositions};
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     for core in file.cores.values() {
@@ -25,7 +25,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
 }
 
 /// Rejects the value of `key`.
-fn refuse(marks: &Marks, key: &str, message: &str, help: &str, problems: &mut Problems) {
+fn refuse(marks: &SourcePositions, key: &str, message: &str, help: &str, problems: &mut Problems) {
     if marks.sound(&[key]) {
         problems.error(marks.key(key), message.into(), "no effect", help.into());
     }
@@ -100,7 +100,7 @@ fn check_shared(file: &MachineFile, cache: &Cache, problems: &mut Problems) {
 }
 
 /// Warns about `key`, if the file sets it. A warning rather than an error, so that a study can change the policy alone.
-fn unused(marks: &Marks, key: &str, is_set: bool, with: &str, problems: &mut Problems) {
+fn unused(marks: &SourcePositions, key: &str, is_set: bool, with: &str, problems: &mut Problems) {
     if is_set && marks.sound(&[key]) {
         let message = format!("`{key}` has no effect with {with}");
         problems.warn(marks.key(key), message, "no effect", "remove the key".into());

@@ -3,7 +3,7 @@
 
 use crate::layout::{HostInstance, Layout};
 use crate::parts::{Cache, Core, MachineFile};
-use crate::read::{Marks, Problems};
+use crate::read::{Problems, SourcePositions};
 
 /// Entries of a queue, a table or a TLB.
 const MAX_ENTRIES: u32 = 1 << 20;
@@ -19,7 +19,7 @@ const MAX_WINDOWS: u32 = 16;
 /// Cores that share a cache, and groups of such cores: each is a bit of a word.
 const MAX_SHARERS: usize = 63;
 
-fn at_most(marks: &Marks, limit: u32, counts: &[(&str, Option<u32>)], problems: &mut Problems) {
+fn at_most(marks: &SourcePositions, limit: u32, counts: &[(&str, Option<u32>)], problems: &mut Problems) {
     for (key, value) in counts.iter().filter_map(|(key, value)| Some((*key, (*value)?))) {
         if marks.sound(&[key]) && value > limit {
             let message = format!("`{key}` is {value}, which is too large to be modelled");

@@ -1,7 +1,7 @@
 //! Rejects impossible speeds: clocks of 0 Hz, and bandwidths above the peak, which is width x transfers per second.
 
 use crate::parts::{MachineFile, Operation};
-use crate::read::{Marks, Problems};
+use crate::read::{Problems, SourcePositions};
 use crate::units::{Bandwidth, Frequency, TransferRate, Width};
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
@@ -46,7 +46,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     }
 }
 
-fn clock(marks: &Marks, key: &str, clock: Option<Frequency>, problems: &mut Problems) {
+fn clock(marks: &SourcePositions, key: &str, clock: Option<Frequency>, problems: &mut Problems) {
     if marks.sound(&[key]) && clock.is_some_and(|c| c.hz() == 0) {
         problems.error(
             marks.key(key),
@@ -62,7 +62,7 @@ fn peak(width: Option<Width>, rate: Option<TransferRate>) -> Option<u64> {
 }
 
 fn wires(
-    marks: &Marks,
+    marks: &SourcePositions,
     width: Option<Width>,
     rate: Option<TransferRate>,
     bandwidth: Option<Bandwidth>,
@@ -74,7 +74,7 @@ fn wires(
 }
 
 fn beyond(
-    marks: &Marks,
+    marks: &SourcePositions,
     key: &str,
     bandwidth: Option<Bandwidth>,
     peak: Option<u64>,

@@ -4,7 +4,7 @@
 //! Source: cache geometry after Hennessy and Patterson; zones after the NVMe Zoned Namespace Command Set 1.1.
 
 use crate::parts::{Cache, CacheIndex, Core, Ethernet, MachineFile, Tlb, TlbKind, TlbRefill, Zoned};
-use crate::read::{Marks, Problems};
+use crate::read::{Problems, SourcePositions};
 use longma_cpu_set::{CpuSet, MAX_CPU};
 
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
@@ -73,13 +73,19 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     file.devices.values().filter_map(|d| d.zoned.as_ref()).for_each(|z| check_zones(z, problems));
 }
 
-fn positive(marks: &Marks, key: &str, value: u32, problems: &mut Problems) {
+fn positive(marks: &SourcePositions, key: &str, value: u32, problems: &mut Problems) {
     if marks.sound(&[key]) && value == 0 {
         problems.error(marks.key(key), format!("`{key}` is 0"), "here", "give a number of at least 1".into());
     }
 }
 
-fn power_of_two(marks: &Marks, key: &str, value: u64, quantity: &str, problems: &mut Problems) -> bool {
+fn power_of_two(
+    marks: &SourcePositions,
+    key: &str,
+    value: u64,
+    quantity: &str,
+    problems: &mut Problems,
+) -> bool {
     if !marks.sound(&[key]) {
         return false;
     }
@@ -97,7 +103,10 @@ fn check_cache(file: &MachineFile, name: &str, cache: &Cache, problems: &mut Pro
     positive(m, "level", cache.level, problems);
     positive(m, "banks", cache.banks, problems);
     positive(m, "mshrs", cache.mshrs.unwrap_or(1), problems);
-    cache.prefetcher.iter().for_each(|it| positive(&it.marks, "degree", it.degree, problems));
+    cache
+        .prefetcher
+        .iter()
+        .for_each(|prefetcher| positive(&prefetcher.marks, "degree", prefetcher.degree, problems));
     positive(m, "ways", cache.ways.unwrap_or(1), problems);
     if power_of_two(m, "line", cache.line.bytes(), "line", problems) && m.sound(&["size", "ways", "banks"]) {
         check_geometry(name, cache, problems);

@@ -2,7 +2,7 @@
 //! their reasoning.
 
 use crate::parts::{MachineFile, SourceKind};
-use crate::read::{Cited, Map, Marks, Problems, nearest, suggestion};
+use crate::read::{Cited, Map, Problems, SourcePositions, nearest, suggestion};
 use std::collections::BTreeSet;
 
 struct Check<'a> {
@@ -56,7 +56,7 @@ impl Check<'_> {
     }
 
     /// Checks a part that must cite a source.
-    fn require(&mut self, part: &str, marks: &Marks, cited: &Cited) {
+    fn require(&mut self, part: &str, marks: &SourcePositions, cited: &Cited) {
         if cited.0.is_empty() && marks.sound(&["source"]) {
             let help =
                 "add `source = \"KEY\"`, where [sources.KEY] describes the source of the numbers".into();
@@ -66,7 +66,7 @@ impl Check<'_> {
     }
 
     /// Checks the sources of single keys.
-    fn of(&mut self, keys: &[&'static str], of: &Map<Cited>, marks: &Marks) {
+    fn of(&mut self, keys: &[&'static str], of: &Map<Cited>, marks: &SourcePositions) {
         for (key, cited) in of {
             if !keys.contains(&key.as_str()) {
                 let help = match nearest(key, keys.iter().copied()) {

@@ -138,7 +138,7 @@ fn check_host(file: &MachineFile, host: &Host, problems: &mut Problems) {
     }
 }
 
-fn two_ends(ends: &[Name], marks: &crate::read::Marks, part: &str, problems: &mut Problems) {
+fn two_ends(ends: &[Name], marks: &crate::read::SourcePositions, part: &str, problems: &mut Problems) {
     if marks.sound(&["between"]) && (ends.len() != 2 || ends[0] == ends[1]) {
         let help = "write `between = [\"ONE\", \"OTHER\"]`".into();
         problems.error(

@@ -4,7 +4,7 @@
 use super::GUESSED_CLOCK;
 use super::sysfs::{CacheInfo, Cpu, Node};
 use crate::parts::*;
-use crate::read::{Cited, Map, Marks, Name};
+use crate::read::{Cited, Map, Name, SourcePositions};
 use crate::units::{Frequency, Size};
 use longma_cpu_set::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,7 +122,7 @@ impl Builder<'_> {
             address_windows: None,
             source: Cited::one("sysfs"),
             source_of: Map::new(),
-            marks: Marks::default(),
+            marks: SourcePositions::default(),
         }
     }
 
@@ -182,7 +182,7 @@ impl Builder<'_> {
                 cores: leaders.len() as u32,
                 caches,
                 cpus,
-                marks: Marks::default(),
+                marks: SourcePositions::default(),
             }
         };
         let clusters = clusters.into_iter().map(cluster).collect();
@@ -190,10 +190,10 @@ impl Builder<'_> {
             memory: Name::new("memory"),
             count: 1,
             capacity: node.memory_kib.map(|k| Size::new(k << 10)),
-            marks: Marks::default(),
+            marks: SourcePositions::default(),
         };
         let caches = node_caches.into_iter().map(Name::new).collect();
-        ChipNode { count: 1, caches, clusters, memory: vec![memory], marks: Marks::default() }
+        ChipNode { count: 1, caches, clusters, memory: vec![memory], marks: SourcePositions::default() }
     }
 
     /// The CPUs that share the nearest shared cache, unless that is all CPUs of the node.
@@ -235,7 +235,7 @@ impl Builder<'_> {
             prefetcher: None,
             source: Cited::one("sysfs"),
             source_of: Map::new(),
-            marks: Marks::default(),
+            marks: SourcePositions::default(),
         };
         self.caches.name(&part.short_name().to_lowercase(), part)
     }
@@ -281,7 +281,7 @@ impl Builder<'_> {
             cam: None,
             source: Cited::one("sysfs"),
             source_of,
-            marks: Marks::default(),
+            marks: SourcePositions::default(),
         };
         let base = match cpu.class.as_deref() {
             Some("P") => "performance",
@@ -323,6 +323,6 @@ fn memory() -> Memory {
         bandwidth: None,
         source: Cited::one("sysfs"),
         source_of: Map::new(),
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     }
 }

@@ -5,7 +5,7 @@
 use super::assemble::Assembled;
 use super::sysfs::Sysfs;
 use crate::parts::*;
-use crate::read::{Cited, Map, Marks, Name};
+use crate::read::{Cited, Map, Name, SourcePositions};
 use crate::units::{BitRate, Size};
 
 /// The maximum number of devices described; a host may have thousands of logical units.
@@ -30,7 +30,7 @@ pub(super) fn devices(sysfs: &Sysfs, host: &Assembled) -> (Map<Device>, Vec<Plac
             name,
             device: Name::new(type_name),
             on: Name::new(on),
-            marks: Marks::default(),
+            marks: SourcePositions::default(),
         });
     }
     (types, placed)
@@ -46,7 +46,7 @@ fn device(title: String) -> Device {
         dma: None,
         source: Cited::one("sysfs"),
         source_of: Map::new(),
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     }
 }
 
@@ -67,7 +67,7 @@ fn network(sysfs: &Sysfs, name: &str) -> Option<Device> {
         interrupt_delay: None,
         dca: false,
         pause: false,
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     };
     let driver = std::fs::read_link(sysfs.root().join(&base).join("device/driver")).ok();
     let driver = driver.and_then(|d| d.file_name().map(|n| n.to_string_lossy().into_owned()));
@@ -110,7 +110,7 @@ fn disk(sysfs: &Sysfs, name: &str) -> Option<Device> {
         rotational: number("queue/rotational") == Some(1),
         read_latency: None,
         write_latency: None,
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     };
     Some(Device { block: Some(block), ..device(title) })
 }
@@ -135,6 +135,6 @@ fn zoned_device(block: u64, zone: u64, zones: u32, max_open: Option<u32>, max_ac
         read_latency: None,
         write_latency: None,
         reset_latency: None,
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     }
 }

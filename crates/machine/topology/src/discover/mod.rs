@@ -11,7 +11,7 @@ mod sysfs;
 
 use crate::machine::check;
 use crate::parts::*;
-use crate::read::{Cited, Map, Marks, Matrix, Name};
+use crate::read::{Cited, Map, Matrix, Name, SourcePositions};
 use crate::units::{Frequency, Size};
 pub use cpu_locations::CpuLocation;
 pub use sysfs::Sysfs;
@@ -74,7 +74,7 @@ fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> Machi
         core_to_core: None,
         bandwidths: Vec::new(),
         source: Cited::one("sysfs"),
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     };
     let count = cpus.len();
     let model = cpus.iter().find_map(|c| c.model.clone()).unwrap_or_else(|| "unknown processor".into());
@@ -92,7 +92,7 @@ fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> Machi
         hosts: vec![host],
         switches: Vec::new(),
         cables: Vec::new(),
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     };
     let identity = cpus.iter().find_map(|c| c.identity.as_ref());
     processors::complete(&mut file, identity, &mut notes);
@@ -102,7 +102,7 @@ fn describe(sysfs: &Sysfs, cpus: &[sysfs::Cpu], mut notes: Vec<String>) -> Machi
 
 fn source(kind: SourceKind, title: &str, reasoning: Option<&str>) -> Source {
     let reasoning = reasoning.map(Into::into);
-    Source { kind, title: title.into(), place: None, url: None, reasoning, marks: Marks::default() }
+    Source { kind, title: title.into(), place: None, url: None, reasoning, marks: SourcePositions::default() }
 }
 
 fn os(sysfs: &Sysfs) -> Option<Os> {
@@ -123,7 +123,7 @@ fn os(sysfs: &Sysfs) -> Option<Os> {
         system_call: None,
         source: Cited::one("sysfs"),
         source_of: Map::new(),
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     })
 }
 
@@ -154,7 +154,7 @@ fn distances(nodes: &[sysfs::Node], order: &[u32], notes: &mut Vec<String>) -> O
         symmetric: true,
         source: Cited::one("sysfs"),
         source_of: Map::new(),
-        marks: Marks::default(),
+        marks: SourcePositions::default(),
     })
 }
 

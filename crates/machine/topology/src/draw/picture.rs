@@ -22,13 +22,13 @@ struct Numbers {
     node: usize,
 }
 
-struct Artist<'a> {
+struct Renderer<'a> {
     machine: &'a Machine,
     collapse: Collapse,
 }
 
 pub(super) fn picture(machine: &Machine, collapse: Collapse) -> Element {
-    let artist = Artist { machine, collapse };
+    let artist = Renderer { machine, collapse };
     let mut hosts = Vec::new();
     for (index, host) in machine.hosts.iter().enumerate() {
         let copies: Vec<_> = machine.layout().hosts.iter().filter(|h| h.of == index).collect();
@@ -73,7 +73,7 @@ fn wires(
     }
 }
 
-impl Artist<'_> {
+impl Renderer<'_> {
     fn host(&self, host: &Host, copy: &HostInstance, name: &str) -> Element {
         let mut numbers = Numbers { core: 0, node: 0 };
         let alike = host.chips.len() > 1 && host.chips.iter().all(|c| *c == host.chips[0]);

@@ -105,7 +105,7 @@ pub fn measure(
     step("mispredicted branches");
     let mispredict_ps = pin::on(first, || branches::mispredict_ps(&effort));
     let mut area = memory::Area::new(chase_bytes)?;
-    let mut chase = Chase { bytes: chase_bytes, area: &mut area, effort: &effort };
+    let mut chase = PointerChase { bytes: chase_bytes, area: &mut area, effort: &effort };
     let measured_caches = chase.caches(&caches, first, &mut clock_hz, &mut step);
     let memory_ps = chase.nodes(&nodes, &mut step)?;
     let huge_pages = area.huge();
@@ -144,13 +144,13 @@ pub fn measure(
 }
 
 /// A chain of dependent loads in an area of `bytes` bytes.
-struct Chase<'a> {
+struct PointerChase<'a> {
     bytes: usize,
     area: &'a mut memory::Area,
     effort: &'a Effort,
 }
 
-impl Chase<'_> {
+impl PointerChase<'_> {
     /// The latencies of `caches`, which are pairs of name and size in bytes, first level first. Raises `clock_hz` to
     /// the fastest clock seen.
     fn caches(

@@ -2,7 +2,7 @@
 
 use super::{Bandwidths, Measured};
 use crate::parts::*;
-use crate::read::{Cited, Map, Marks, Matrix};
+use crate::read::{Cited, Map, Matrix, SourcePositions};
 use crate::units::{Bandwidth, BitRate, Cycles, Frequency, Latency, Time};
 
 impl Measured {
@@ -33,7 +33,7 @@ impl Measured {
             place: None,
             url: None,
             reasoning: Some(reasoning.trim().into()),
-            marks: Marks::default(),
+            marks: SourcePositions::default(),
         }
     }
 
@@ -131,7 +131,7 @@ impl Measured {
             copy: rate(t.copy),
             triad: rate(t.triad),
             source: Cited::one("measured"),
-            marks: Marks::default(),
+            marks: SourcePositions::default(),
         };
         host.bandwidths = self.bandwidths.iter().map(with).collect();
         if self.cpus.len() > 1 {
@@ -142,7 +142,7 @@ impl Measured {
                 cpus: self.cpus.clone(),
                 latency: Matrix::new(rows),
                 source,
-                marks: Marks::default(),
+                marks: SourcePositions::default(),
             });
         }
         let local_is_nearest =
@@ -166,7 +166,7 @@ impl Measured {
                 symmetric: false,
                 source: Cited::one("measured"),
                 source_of,
-                marks: Marks::default(),
+                marks: SourcePositions::default(),
             });
         }
     }
