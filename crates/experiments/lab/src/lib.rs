@@ -47,6 +47,6 @@ pub use points::PointError;
 pub use rehearse::RehearsalReport;
 pub use report::{Chapter, page};
 pub use setting::Setting;
-pub use store::{Contradiction, Damage, Merged, Record, Results, Store, StoreError, Writer};
+pub use store::{Contradiction, InvalidLine, Merged, Record, Results, Store, StoreError, Writer};
 pub use table::{Column, Row, Table};
 pub use workload::{Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload};

@@ -33,7 +33,7 @@ fn the_chapter_lists_every_key_as_the_code_defines_it() {
     let chapter = std::fs::read_to_string(CHAPTER).unwrap();
     let (before, rest) = chapter.split_once(START).expect("the chapter marks where the tables start");
     let (written, after) = rest.split_once(END).expect("the chapter marks where the tables end");
-    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|it| it == "1") {
+    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|value| value == "1") {
         std::fs::write(CHAPTER, format!("{before}{START}{}{END}{after}", tables())).unwrap();
         return;
     }
@@ -134,7 +134,7 @@ fn the_processors_chapter_lists_every_parameter_with_its_source() {
         chapter.split_once(PARAMETERS_START).expect("the chapter marks where the tables start");
     let (written, after) = rest.split_once(PARAMETERS_END).expect("the chapter marks where the tables end");
     let tables = parameter_tables();
-    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|it| it == "1") {
+    if std::env::var_os("LONGMA_UPDATE_BOOK").is_some_and(|value| value == "1") {
         let whole = format!("{before}{PARAMETERS_START}{tables}{PARAMETERS_END}{after}");
         std::fs::write(PROCESSOR, whole).unwrap();
         return;

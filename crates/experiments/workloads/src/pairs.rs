@@ -348,9 +348,9 @@ pub fn measure(
             let result = class.and_then(|class| run_pair(sweep, nic, &program, (pair, class, seed), stop));
             let result = result
                 .and_then(|measured| on_result(&measured).map(|()| measured).map_err(RunFailure::Failed));
-            let (done, failures) = &mut *results.lock().ignore_poison();
+            let (measurements, failures) = &mut *results.lock().ignore_poison();
             match result {
-                Ok(measured) => done.push(measured),
+                Ok(measured) => measurements.push(measured),
                 Err(RunFailure::Failed(why)) => failures.push(((pair, seed), why)),
                 Err(RunFailure::Stopped) => {}
             }
@@ -361,13 +361,13 @@ pub fn measure(
         }
     };
     std::thread::scope(|scope| (0..jobs).for_each(|number| drop(scope.spawn(move || work(number)))));
-    let (mut done, failures) = results.into_inner().ignore_poison();
+    let (mut measurements, failures) = results.into_inner().ignore_poison();
     // Report the failure of the first pair in order, so that the message does not depend on timing.
     if let Some((_, why)) = failures.into_iter().min() {
         return Err(why);
     }
-    done.sort_by_key(|measured: &Measured| (measured.pair, measured.seed));
-    Ok(done)
+    measurements.sort_by_key(|measured: &Measured| (measured.pair, measured.seed));
+    Ok(measurements)
 }
 
 /// Averages each pair over its seeds. Other fields are those of the first seed.

@@ -196,23 +196,31 @@ impl<'a> Campaign<'a> {
         let again = |state| state == State::Missing || options.retry_failed && state == State::Failed;
         let todo: Vec<_> = part.iter().copied().filter(|p| again(Self::state(p, &results))).collect();
         observer.begin(todo.len(), part.len() - todo.len());
-        let done = if todo.is_empty() {
+        let work_result = if todo.is_empty() {
             work::WorkResult::default()
         } else {
             work::run_all(workload, &todo, (store, tail), options.jobs, observer, stop)?
         };
         // Ignore a host failure if another campaign has run the point since.
-        let mut faults = done.faults;
-        let added: BTreeSet<_> = done.new_records.iter().map(|record| &record.key).collect();
+        let mut faults = work_result.faults;
+        let added: BTreeSet<_> = work_result.new_records.iter().map(|record| &record.key).collect();
         faults.retain(|fault| !added.contains(&fault.key));
-        for record in done.new_records {
+        for record in work_result.new_records {
             results.add(record);
         }
         let faulted = faults.iter().filter(|fault| results.get(&fault.key).is_none()).count();
         let count = |state| part.iter().filter(|p| Self::state(p, &results) == state).count();
         let (failed, left) = (count(State::Failed), count(State::Missing) - faulted);
-        let reused = part.len() - todo.len() + done.run_elsewhere;
-        Ok(Outcome { ran: done.ran, reused, failed, left, faults, unclaimed: done.unclaimed, results })
+        let reused = part.len() - todo.len() + work_result.run_elsewhere;
+        Ok(Outcome {
+            ran: work_result.ran,
+            reused,
+            failed,
+            left,
+            faults,
+            unclaimed: work_result.unclaimed,
+            results,
+        })
     }
 
     /// The points of this share, each key once.

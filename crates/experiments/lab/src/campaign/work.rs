@@ -57,7 +57,7 @@ struct Queue<'a> {
 struct StoredSoFar {
     tail: Tail,
     keys: BTreeSet<Key>,
-    done: WorkResult,
+    result: WorkResult,
 }
 
 /// Runs `todo` on `jobs` threads and stores each record as soon as it is available.
@@ -72,7 +72,7 @@ pub(super) fn run_all(
     let writer = store.writer()?;
     let claims = Claims::open(store);
     let unclaimed = claims.unavailable.as_ref().map(ToString::to_string);
-    let done = WorkResult { unclaimed, ..WorkResult::default() };
+    let result = WorkResult { unclaimed, ..WorkResult::default() };
     let work = Work {
         workload,
         observer,
@@ -85,7 +85,7 @@ pub(super) fn run_all(
             claimed_elsewhere: VecDeque::new(),
             is_reported: false,
         }),
-        stored: Mutex::new(StoredSoFar { tail, keys: BTreeSet::new(), done }),
+        stored: Mutex::new(StoredSoFar { tail, keys: BTreeSet::new(), result }),
         storage_error: Mutex::new(None),
     };
     std::thread::scope(|scope| {
@@ -99,7 +99,7 @@ pub(super) fn run_all(
     finished?;
     let mut stored = stored.into_inner().ignore_poison();
     stored.read_new()?;
-    Ok(stored.done)
+    Ok(stored.result)
 }
 
 impl<'a> Work<'a> {
@@ -141,7 +141,7 @@ impl<'a> Work<'a> {
     /// Runs a claimed point, unless another campaign has stored its record meanwhile.
     fn run_claimed(&self, point: &Point) -> Result<(), StoreError> {
         if self.stored.lock().ignore_poison().is_stored(&point.key)? {
-            self.stored.lock().ignore_poison().done.run_elsewhere += 1;
+            self.stored.lock().ignore_poison().result.run_elsewhere += 1;
             self.observer.run_elsewhere(point);
             return Ok(());
         }
@@ -149,13 +149,13 @@ impl<'a> Work<'a> {
             Ok(record) => {
                 self.writer.append(&record)?;
                 self.observer.point(point, &record);
-                self.stored.lock().ignore_poison().done.ran += 1;
+                self.stored.lock().ignore_poison().result.ran += 1;
             }
             Err(Failure { kind: FailureKind::Stopped, .. }) => {}
             Err(failure) => {
                 self.observer.fault(point, &failure);
                 let fault = Fault { key: point.key.clone(), point: point.label(), failure };
-                self.stored.lock().ignore_poison().done.faults.push(fault);
+                self.stored.lock().ignore_poison().result.faults.push(fault);
             }
         }
         Ok(())
@@ -166,7 +166,7 @@ impl StoredSoFar {
     fn read_new(&mut self) -> Result<(), StoreError> {
         let new_records = self.tail.new_records()?;
         self.keys.extend(new_records.iter().map(|record| record.key.clone()));
-        self.done.new_records.extend(new_records);
+        self.result.new_records.extend(new_records);
         Ok(())
     }
 

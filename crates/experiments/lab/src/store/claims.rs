@@ -102,8 +102,8 @@ fn lock(file: &File, command: libc::c_int, kind: libc::c_int, at: i64) -> io::Re
     range.l_start = at;
     range.l_len = 1;
     // SAFETY: the descriptor is open, and the call only reads the range.
-    let done = unsafe { libc::fcntl(file.as_raw_fd(), command, &range) };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let status = unsafe { libc::fcntl(file.as_raw_fd(), command, &range) };
+    if status == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

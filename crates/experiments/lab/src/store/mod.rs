@@ -68,7 +68,7 @@ pub enum StoreError {
 
 /// An invalid line of a segment. Its point counts as not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
+pub struct InvalidLine {
     /// The segment.
     pub path: PathBuf,
     /// Line number, from 1.
@@ -77,9 +77,9 @@ pub struct Damage {
     pub what: String,
 }
 
-impl std::fmt::Display for Damage {
+impl std::fmt::Display for InvalidLine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Damage { path, line, what } = self;
+        let InvalidLine { path, line, what } = self;
         write!(f, "{}: line {line} is ignored: {what}; its point runs again", path.display())
     }
 }
@@ -89,7 +89,7 @@ impl std::fmt::Display for Damage {
 pub struct Results {
     records: BTreeMap<Key, Record>,
     /// Invalid lines.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<InvalidLine>,
     /// Points whose runs gave different results.
     pub contradictions: Vec<Contradiction>,
 }
@@ -136,7 +136,7 @@ pub struct Merged {
     /// Merged points whose results differ from each other or from existing ones.
     pub contradictions: Vec<Contradiction>,
     /// Invalid lines of the merged store.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<InvalidLine>,
 }
 
 impl Store {
@@ -228,7 +228,7 @@ impl Store {
     /// If the store cannot be read or written. Invalid lines are skipped and reported.
     pub fn merge_lines(&self, lines: &[u8]) -> Result<Merged, StoreError> {
         let (records, damaged) = segment::read(lines);
-        let damage = damaged.into_iter().map(|(line, what)| Damage {
+        let damage = damaged.into_iter().map(|(line, what)| InvalidLine {
             path: "standard input".into(),
             line,
             what: what.into(),
@@ -236,7 +236,7 @@ impl Store {
         self.add(records, damage.collect())
     }
 
-    fn add(&self, records: Vec<Record>, damage: Vec<Damage>) -> Result<Merged, StoreError> {
+    fn add(&self, records: Vec<Record>, damage: Vec<InvalidLine>) -> Result<Merged, StoreError> {
         let mut existing = self.results()?;
         let all = records.len();
         let keys: BTreeSet<_> = records.iter().map(|record| record.key.clone()).collect();
@@ -325,10 +325,10 @@ impl Writer {
     /// If it could not be written. All earlier records are safe.
     pub fn append(&self, record: &Record) -> Result<(), StoreError> {
         let mut inner = self.inner.lock().ignore_poison();
-        let done = inner.segment.append(record);
+        let appended = inner.segment.append(record);
         let stored = inner.stored;
-        inner.stored += usize::from(done.is_ok());
-        done.map_err(|error| StoreError::Append { path: self.path.clone(), error, stored })
+        inner.stored += usize::from(appended.is_ok());
+        appended.map_err(|error| StoreError::Append { path: self.path.clone(), error, stored })
     }
 
     /// Makes all records durable.

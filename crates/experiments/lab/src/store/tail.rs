@@ -1,7 +1,7 @@
 //! Reads a store incrementally: each call returns the records appended to any segment since the previous call. A line
 //! that is still being written is returned by a later call.
 
-use super::{Damage, Record, Results, Store, StoreError, read_file, segment};
+use super::{InvalidLine, Record, Results, Store, StoreError, read_file, segment};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -26,7 +26,7 @@ impl Tail {
             for record in records {
                 results.add(record);
             }
-            results.damage.extend(damaged.into_iter().map(|(line, what)| Damage {
+            results.damage.extend(damaged.into_iter().map(|(line, what)| InvalidLine {
                 path: path.clone(),
                 line,
                 what: what.into(),

@@ -404,7 +404,7 @@ impl StreamSender {
         let waits = self.posted == self.request.total() || self.posted >= self.allowed;
         if waits || self.posted.is_multiple_of(16) {
             while let Some(received_completion) =
-                end.vi.receive_done().map(|done| end.checked(done)).transpose()?
+                end.vi.receive_done().map(|completion| end.checked(completion)).transpose()?
             {
                 progressed = true;
                 self.receives.post_next(end)?;

@@ -66,9 +66,9 @@ impl Modelled {
         let ((_client_nic, client), (nic, server)) = (end(0)?, end(1)?);
         // For the first request.
         server.post_receive()?;
-        let here = Address::local("longma");
+        let address = Address::local("longma");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| nic.connect_wait(&here, None)?.accept(&server.vi));
+            let waiting = scope.spawn(|| nic.connect_wait(&address, None)?.accept(&server.vi));
             let connected = loop {
                 match client.vi.connect(&Address::local("client"), &Address::new("1", "longma"), None) {
                     Err(Error::NoMatch(_)) => std::thread::yield_now(),

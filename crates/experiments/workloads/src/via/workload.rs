@@ -144,20 +144,20 @@ fn watched<T>(
     stop: &Stop,
     work: impl FnOnce(&AtomicBool) -> Result<T, ModelError>,
 ) -> Result<T, Failure> {
-    let (flag, done) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (stop_flag, finished) = (AtomicBool::new(false), AtomicBool::new(false));
     let begin = Instant::now();
     let late = || point.time_limit.filter(|limit| begin.elapsed() > *limit);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
+            while !finished.load(Ordering::Relaxed) {
                 if stop.is_requested() || late().is_some() {
-                    flag.store(true, Ordering::Relaxed);
+                    stop_flag.store(true, Ordering::Relaxed);
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
         });
-        let outcome = work(&flag);
-        done.store(true, Ordering::Relaxed);
+        let outcome = work(&stop_flag);
+        finished.store(true, Ordering::Relaxed);
         outcome
     });
     outcome.map_err(|error| match error {

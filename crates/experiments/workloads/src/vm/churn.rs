@@ -177,7 +177,7 @@ struct Arrival {
 
 /// Statistics of one run.
 #[derive(Default)]
-struct Tally {
+struct RunStatistics {
     arrived: u64,
     refused: u64,
     requested_mib: u64,
@@ -191,7 +191,7 @@ struct Tally {
     used: f64,
 }
 
-impl Tally {
+impl RunStatistics {
     /// The metrics in percent, in the order of [`MEASURES`].
     fn percent(&self) -> [f64; MEASURES.len()] {
         let part = |of: f64, all: f64| if all > 0.0 { 100.0 * of / all } else { 0.0 };
@@ -237,14 +237,18 @@ impl Setup {
         self.hosts.iter().flat_map(|host| &host.nodes).map(|node| node.memory[0].mib).sum()
     }
 
-    fn run(&self, seed: u64, check: &mut impl FnMut() -> Result<(), Failure>) -> Result<Tally, Failure> {
+    fn run(
+        &self,
+        seed: u64,
+        check: &mut impl FnMut() -> Result<(), Failure>,
+    ) -> Result<RunStatistics, Failure> {
         let failed = |what: String| Failure::failed(format!("the inventory contradicts itself: {what}"));
         let mut scheduler = Scheduler::new(self.policy.clone(), seed);
         for host in &self.hosts {
             scheduler.put_host(host).map_err(|error| Failure::refused(error.to_string()))?;
         }
         let total_mib = self.mib();
-        let mut tally = Tally::default();
+        let mut tally = RunStatistics::default();
         let mut leaving: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
         let mut placed: Vec<Option<Placement>> = Vec::new();
         let mut in_use_mib = 0u64;
@@ -281,7 +285,7 @@ impl Setup {
     }
 }
 
-impl Tally {
+impl RunStatistics {
     fn add(&mut self, arrival: &Arrival, found: Option<&Placement>) {
         self.arrived += 1;
         self.requested_mib += arrival.request.memory_mib;
