@@ -120,9 +120,9 @@ fn a_moved_interface_stays_in_the_journal_until_it_is_back() {
         let words = [&["-n", from][..], &words.split(' ').collect::<Vec<_>>()].concat();
         assert!(Command::new("ip").args(words).output().unwrap().status.success());
     };
-    let (here, other) = (&network.names[0], &away.0);
+    let (own, other) = (&network.names[0], &away.0);
     let sweep = begun(&network, LOAD);
-    ip(here, &format!("link set in0 netns {other}"));
+    ip(own, &format!("link set in0 netns {other}"));
     let ended = sweep.wait_with_output().unwrap();
     let stderr = text(&ended.stderr);
     assert_eq!(ended.status.code(), Some(1), "{stderr}");
@@ -130,7 +130,7 @@ fn a_moved_interface_stays_in_the_journal_until_it_is_back() {
     assert!(stderr.contains("not all settings are restored"), "{stderr}");
     let owed = network.longma(&["restore"]).output().unwrap();
     assert_eq!(owed.status.code(), Some(1), "{}", text(&owed.stdout));
-    ip(other, &format!("link set in0 netns {here}"));
+    ip(other, &format!("link set in0 netns {own}"));
     let restored = network.longma(&["restore"]).output().unwrap();
     assert!(restored.status.success(), "{}{}", text(&restored.stdout), text(&restored.stderr));
     assert_eq!(mtu(&network, "in0"), "1500");
@@ -147,8 +147,8 @@ fn a_removed_interface_stays_in_the_journal_until_it_is_dropped() {
     assert!(Command::new("ip").args(removal).output().unwrap().status.success());
     let restore = |words: &[&str], code: i32, expected: &str| {
         let output = network.longma(&[&["restore"], words].concat()).output().unwrap();
-        let told = text(&output.stdout) + &text(&output.stderr);
-        assert!(output.status.code() == Some(code) && told.contains(expected), "{words:?}: {output:?}");
+        let messages = text(&output.stdout) + &text(&output.stderr);
+        assert!(output.status.code() == Some(code) && messages.contains(expected), "{words:?}: {output:?}");
     };
     restore(&[], 1, "no longer exists here");
     restore(&["--forget-gone"], 0, "no longer exist.");

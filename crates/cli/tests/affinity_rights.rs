@@ -42,11 +42,11 @@ fn refusing(command: &mut Command, calls: &[libc::c_long], error: i32) {
     let install = move || {
         let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
         // SAFETY: system calls with constants and a filter that lives as long as the closure.
-        let done = unsafe {
+        let is_permitted = unsafe {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
         };
-        if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        if is_permitted { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
     // SAFETY: between fork and exec only system calls are made.
     unsafe { command.pre_exec(install) };

@@ -263,13 +263,13 @@ fn a_thousand_flows_cost_little_cpu_time() {
         return eprintln!("skipped: a thousand flows need 4,000 descriptors");
     }
     let network = Network::bare("c");
-    let [here, other] = network.names.clone();
+    let [own, other] = network.names.clone();
     let stop = Arc::new(AtomicBool::new(false));
     let (asked, (ready, is_ready)) = (stop.clone(), std::sync::mpsc::channel());
     let flows = std::thread::spawn(move || {
         enter(&other);
         let listener = TcpListener::bind("198.18.1.1:0").unwrap();
-        enter(&here);
+        enter(&own);
         let pair = |_| {
             let receiver = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             (listener.accept().unwrap().0, receiver)
@@ -330,8 +330,8 @@ fn the_installed_unit_restores_after_sigkill_and_starts_again() {
     let install = format!("--install={}", folder.display());
     let installed =
         network.longma(&["tune", "--interface", "in0", &install, "--min-rate", "50"]).output().unwrap();
-    let told = text(&installed.stdout) + &text(&installed.stderr);
-    assert!(told.contains("systemctl enable --now longma-affinity.service"), "{told}");
+    let messages = text(&installed.stdout) + &text(&installed.stderr);
+    assert!(messages.contains("systemctl enable --now longma-affinity.service"), "{messages}");
     let unit = std::fs::read_to_string(network.path("longma-affinity.service")).unwrap();
     let command = |key: &str| {
         let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();

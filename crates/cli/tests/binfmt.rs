@@ -21,7 +21,7 @@ fn run_in_namespace(script: &str) -> Option<Output> {
         command.env("longma", env!("CARGO_BIN_EXE_longma")).env("guests", guests).output()
     };
     if !unshare(&format!("{MOUNT} && test -e /proc/sys/fs/binfmt_misc/register"))
-        .is_ok_and(|it| it.status.success())
+        .is_ok_and(|output| output.status.success())
     {
         println!("skipped: this host does not support binfmt_misc in a user namespace");
         return None;
@@ -44,12 +44,12 @@ fn registered_architectures_run_until_unregistered() {
     let stdout = text(&output.stdout).replace(env!("CARGO_BIN_EXE_longma"), "LONGMA");
     let refused = "= 126\n".repeat(3);
     let ran = ["loongarch64", "aarch64", "mips64el"]
-        .map(|it| format!("hello, world\n1 --\n2 --level\n3 {it}\n= 0\n"))
+        .map(|name| format!("hello, world\n1 --\n2 --level\n3 {name}\n= 0\n"))
         .concat();
     let names = ["loongarch64", "aarch64", "mips64el"];
-    let registered = names.map(|it| format!("{it}: programs are run by LONGMA\n")).concat();
-    let listed = names.map(|it| format!("{it:<12} LONGMA (longma-{it})\n")).concat();
-    let unregistered = names.map(|it| format!("{it}: unregistered\n")).concat();
+    let registered = names.map(|name| format!("{name}: programs are run by LONGMA\n")).concat();
+    let listed = names.map(|name| format!("{name:<12} LONGMA (longma-{name})\n")).concat();
+    let unregistered = names.map(|name| format!("{name}: unregistered\n")).concat();
     let expected = format!("{refused}{registered}{listed}x86_64       native\n{ran}{unregistered}{refused}");
     assert_eq!(stdout, expected, "{}", text(&output.stderr));
 }

@@ -212,8 +212,8 @@ fn metrics_lists_all_measures_with_units() {
     let mut run = programs::longma_run();
     run.args(["--level", "cache", "--roi", "--quiet", "--wire", "eth0,tcp,bytes=100000,message=1024"]);
     run.arg("--machine").arg(machine).arg("--stats-out").arg(&statistics).arg("--").arg(guest("tcp_receive"));
-    let done = programs::finish(run.arg("eth0"));
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    let output = programs::finish(run.arg("eth0"));
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let result: serde_json::Value = serde_json::from_slice(&fs::read(&statistics).unwrap()).unwrap();
     let mut given = Vec::new();
     names(&result["statistics"], "", &mut given);
@@ -224,18 +224,18 @@ fn metrics_lists_all_measures_with_units() {
 
 #[test]
 fn metrics_of_functional_runs_are_listed() {
-    let done = programs::finish(
+    let output = programs::finish(
         programs::longma_run()
             .args(["--stats", "--format", "json", "--"])
             .arg(guest("queens"))
             .args(["4", "1"]),
     );
-    let counted = text(&done.stderr);
+    let counted = text(&output.stderr);
     let counted: serde_json::Value = serde_json::from_str(counted.lines().last().unwrap()).unwrap();
     let mut given = Vec::new();
     names(&counted, "", &mut given);
-    let done = programs::finish(programs::longma_run().args(["--measures", "--"]).arg(guest("queens")));
-    let listed: serde_json::Value = serde_json::from_slice(&done.stdout).unwrap();
+    let output = programs::finish(programs::longma_run().args(["--measures", "--"]).arg(guest("queens")));
+    let listed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let mut listed: Vec<_> = listed["measures"]
         .as_array()
         .unwrap()
@@ -307,10 +307,10 @@ fn a_low_limit_on_memory_is_the_hosts_fault_and_the_points_are_run_later() {
     let (status, printed, errors) = status_and_text(&file.output("run", &[]));
     assert_eq!(status, 0, "{errors}");
     assert!(printed.contains("2 points run, 0 reused"), "{printed}");
-    let done =
+    let output =
         limited(programs::longma_run().arg("--").arg(guest("queens")).arg("4"), libc::RLIMIT_AS, 4 << 30);
-    let printed = text(&done.stderr);
-    assert_eq!(done.status.code(), Some(124), "{printed}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(124), "{printed}");
     assert!(printed.contains("512 GiB of address space") && !printed.contains("give the path"), "{printed}");
 }
 

@@ -28,12 +28,12 @@ fn changing_to_the_reported_user_keeps_file_access() {
     for number in [143, 144, 145, 146, 147, 149] {
         let program = place(folder.path(), "changer", &executable(&id_changing_program(number, USER), &[]));
         for options in [&["--fixed-names"][..], &["--quiet", "--level", "cache"]] {
-            let done = finish(longma_run().args(options).arg(&program).arg(&file));
-            assert_eq!(done.status.code(), Some(3), "{number} {options:?}: {}", text(&done.stderr));
+            let output = finish(longma_run().args(options).arg(&program).arg(&file));
+            assert_eq!(output.status.code(), Some(3), "{number} {options:?}: {}", text(&output.stderr));
             std::fs::remove_file(&file).unwrap();
         }
         let other = place(folder.path(), "other", &executable(&id_changing_program(number, 0), &[]));
-        let done = finish(longma_run().arg("--fixed-names").arg(&other).arg(&file));
-        assert_eq!(done.status.code(), Some(256 - libc::EPERM), "{number}");
+        let output = finish(longma_run().arg("--fixed-names").arg(&other).arg(&file));
+        assert_eq!(output.status.code(), Some(256 - libc::EPERM), "{number}");
     }
 }

@@ -57,14 +57,14 @@ fn programs_run_with_a_small_limit_on_open_files() {
         for level in ["functional", "timing"] {
             let mut command = longma_run();
             command.args(["--quiet", "--level", level]).arg(&opener).arg("/dev/null");
-            let done = finish(limited(&mut command, soft, hard));
-            assert_eq!(done.status.code(), Some(3), "{soft} {hard} {level}: {}", text(&done.stderr));
+            let output = finish(limited(&mut command, soft, hard));
+            assert_eq!(output.status.code(), Some(3), "{soft} {hard} {level}: {}", text(&output.stderr));
         }
     }
     for few in [16, 20, 31] {
-        let done = finish(limited(longma_run().arg(&opener).arg("/dev/null"), few, few));
-        assert_eq!(done.status.code(), Some(124));
-        let stderr: Vec<_> = text(&done.stderr).split_whitespace().map(str::to_string).collect();
+        let output = finish(limited(longma_run().arg(&opener).arg("/dev/null"), few, few));
+        assert_eq!(output.status.code(), Some(124));
+        let stderr: Vec<_> = text(&output.stderr).split_whitespace().map(str::to_string).collect();
         let stderr = stderr.join(" ");
         assert!(stderr.contains("ulimit -n") && stderr.contains("this host is at fault"), "{stderr}");
     }
@@ -94,9 +94,9 @@ fn a_simulated_program_sees_the_same_limits_on_every_host() {
     let program = place(folder.path(), "limits", &limits());
     let reported = |soft, hard, level: &[&str]| {
         let mut command = longma_run();
-        let done = finish(limited(command.arg("--quiet").args(level).arg(&program), soft, hard));
-        assert_eq!((done.status.code(), done.stdout.len()), (Some(0), 256), "{}", text(&done.stderr));
-        done.stdout
+        let output = finish(limited(command.arg("--quiet").args(level).arg(&program), soft, hard));
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(0), 256), "{}", text(&output.stderr));
+        output.stdout
     };
     let simulated = reported(1024, 4096, &["--level", "cache"]);
     let files = 16 * libc::RLIMIT_NOFILE as usize;
@@ -124,8 +124,8 @@ fn descriptor_numbers_do_not_depend_on_options() {
     for options in options {
         let is_confined = options.contains(&"--root");
         let program = if is_confined { "/opener" } else { &opener };
-        let done = finish(longma_run().args(options).args([program, "/dev/null"]));
-        assert_eq!(done.status.code(), Some(3), "{options:?}: {}", text(&done.stderr));
+        let output = finish(longma_run().args(options).args([program, "/dev/null"]));
+        assert_eq!(output.status.code(), Some(3), "{options:?}: {}", text(&output.stderr));
     }
 }
 
@@ -136,9 +136,9 @@ fn a_program_that_closes_every_descriptor_closes_none_of_the_commands() {
     let (trace, calls) = (folder.path().join("trace"), folder.path().join("calls"));
     let mut command = longma_run();
     command.args(["--level", "timing", "--machine", "godson3", "--trace"]).arg(&trace);
-    let done = finish(command.arg("--strace-out").arg(&calls).arg(&closer));
-    assert_eq!(done.status.code(), Some(5), "{}", text(&done.stderr));
-    assert!(text(&done.stderr).contains("instructions  8 "), "the summary: {}", text(&done.stderr));
+    let output = finish(command.arg("--strace-out").arg(&calls).arg(&closer));
+    assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("instructions  8 "), "the summary: {}", text(&output.stderr));
     assert!(std::fs::read_to_string(&calls).unwrap().contains("exit_group(5)"));
     let events: serde_json::Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
     assert!(!events["traceEvents"].as_array().unwrap().is_empty());
@@ -166,9 +166,9 @@ fn a_program_may_be_called_like_an_option() {
     for name in ["--level", "-", "--", "--env=A=B", ""] {
         let bytes = name.len() as i32;
         let writer = place(folder.path(), "writer", &executable(&string_writer(8, bytes), &[]));
-        let done = finish(longma_run().arg(&executer).arg(&writer).arg(name));
-        assert_eq!(text(&done.stdout), name, "{}", text(&done.stderr));
-        let done = finish(longma_run().arg(format!("--argv0={name}")).arg(&writer));
-        assert_eq!(text(&done.stdout), name, "{}", text(&done.stderr));
+        let output = finish(longma_run().arg(&executer).arg(&writer).arg(name));
+        assert_eq!(text(&output.stdout), name, "{}", text(&output.stderr));
+        let output = finish(longma_run().arg(format!("--argv0={name}")).arg(&writer));
+        assert_eq!(text(&output.stdout), name, "{}", text(&output.stderr));
     }
 }

@@ -11,11 +11,11 @@ use tempfile::tempdir;
 
 /// The exit status and the output, with the folder's path removed.
 fn refusal(folder: &Path, arguments: &[&str]) -> String {
-    let done = finish(longma_run().current_dir(folder).args(arguments));
-    assert!(done.stdout.is_empty());
-    let message = text(&done.stderr).replace(&format!("{}/", folder.display()), "");
+    let output = finish(longma_run().current_dir(folder).args(arguments));
+    assert!(output.stdout.is_empty());
+    let message = text(&output.stderr).replace(&format!("{}/", folder.display()), "");
     let message = message.trim().replace("\n", "\n  ");
-    let code = done.status.code().map_or_else(|| done.status.to_string(), |code| code.to_string());
+    let code = output.status.code().map_or_else(|| output.status.to_string(), |code| code.to_string());
     format!("{} -> {code}\n  {message}\n", arguments.join(" "))
 }
 
@@ -128,8 +128,8 @@ fn a_damaged_program_never_makes_the_command_panic_or_hang() {
     for (number, bytes) in damaged.iter().enumerate() {
         place(folder.path(), "damaged", bytes);
         // Use --root: a damaged program may do anything.
-        let done = finish(longma_run().arg("--root").arg(folder.path()).arg("/damaged"));
-        let printed = text(&done.stderr);
-        assert!(done.status.code() != Some(101) && !printed.contains("panicked"), "{number}: {printed}");
+        let output = finish(longma_run().arg("--root").arg(folder.path()).arg("/damaged"));
+        let printed = text(&output.stderr);
+        assert!(output.status.code() != Some(101) && !printed.contains("panicked"), "{number}: {printed}");
     }
 }

@@ -60,8 +60,8 @@ fn run_and_export_at(level: &str, checkout: &Path, from: &Path, variable: &str) 
     let mut command = Command::new(env!("CARGO_BIN_EXE_longma"));
     command.args(["experiment", "run", "--jobs", "1", "--store"]).arg(store.path());
     command.arg(checkout.join(format!("experiments/{level}.toml"))).current_dir(from).env("EXTRA", variable);
-    let done = finish(&mut command);
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    let output = finish(&mut command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
     fs::read_to_string(store.path().join(format!("{level}.jsonl"))).unwrap()
 }
 
@@ -89,8 +89,8 @@ fn an_experiment_gives_the_same_bytes_from_two_folders_and_a_copied_checkout() {
 
 /// The statistics of a program run in simulated time.
 fn statistics(command: &mut Command, out: &Path) -> Value {
-    let done = finish(command.env_clear());
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    let output = finish(command.env_clear());
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let result: Value = serde_json::from_slice(&fs::read(out).unwrap()).unwrap();
     result["statistics"].clone()
 }

@@ -19,9 +19,9 @@ fn a_program_ends_the_command_with_its_own_exit_status_and_nothing_else_is_print
     let folder = tempdir().unwrap();
     let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &[]));
     for extra in [&[][..], &["--interpret"], &["--machine", "loongson-3a5000"], &["--level", "functional"]] {
-        let done = finish(longma_run().args(extra).arg(&spinner));
-        assert_eq!(done.status.code(), Some(7), "{extra:?}: {}", text(&done.stderr));
-        assert!(done.stdout.is_empty() && done.stderr.is_empty(), "{}", text(&done.stderr));
+        let output = finish(longma_run().args(extra).arg(&spinner));
+        assert_eq!(output.status.code(), Some(7), "{extra:?}: {}", text(&output.stderr));
+        assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{}", text(&output.stderr));
     }
 }
 
@@ -37,8 +37,14 @@ fn a_program_killed_by_a_signal_kills_the_command_by_it() {
         ("trap", libc::SIGTRAP),
     ];
     for (case, signal) in cases {
-        let done = finish(longma_run().arg(guest("misbehave")).arg(case));
-        assert_eq!(done.status.signal(), Some(signal), "{case}: {:?} {}", done.status, text(&done.stderr));
+        let output = finish(longma_run().arg(guest("misbehave")).arg(case));
+        assert_eq!(
+            output.status.signal(),
+            Some(signal),
+            "{case}: {:?} {}",
+            output.status,
+            text(&output.stderr)
+        );
     }
 }
 
@@ -46,12 +52,12 @@ fn a_program_killed_by_a_signal_kills_the_command_by_it() {
 #[test]
 fn forked_children_do_not_wait_for_locks_of_other_threads() {
     for extra in [&[][..], &["--interpret"], &["--stats"]] {
-        let done = finish(longma_run().args(extra).arg(guest("fork_storm")).args(["--", "20"]));
+        let output = finish(longma_run().args(extra).arg(guest("fork_storm")).args(["--", "20"]));
         assert_eq!(
-            text(&done.stdout),
+            text(&output.stdout),
             "fork_storm 20 children, 0 hung, 0 wrong\n",
             "{extra:?}: {}",
-            text(&done.stderr)
+            text(&output.stderr)
         );
     }
 }
@@ -62,8 +68,8 @@ fn standard_input_and_output_are_the_programs() {
     let echo = place(folder.path(), "echo", &executable(&ECHO, &[]));
     let mut child = longma_run().arg(&echo).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"dragon horse").unwrap();
-    let done = output(child);
-    assert_eq!((text(&done.stdout).as_str(), done.status.code()), ("dragon horse", Some(12)));
+    let output = output(child);
+    assert_eq!((text(&output.stdout).as_str(), output.status.code()), ("dragon horse", Some(12)));
 }
 
 /// Closes a descriptor in the child before the command starts.
@@ -141,8 +147,8 @@ fn statistics_are_exact_and_the_same_interpreted_and_translated() {
     let count = |extra: &[&str], program: &std::path::Path| {
         let mut command = longma_run();
         command.env_clear().args(["--stats", "--format", "json"]).args(extra).arg(program);
-        let done = finish(&mut command);
-        let object: Value = serde_json::from_slice(&done.stderr).unwrap();
+        let output = finish(&mut command);
+        let object: Value = serde_json::from_slice(&output.stderr).unwrap();
         object["instructions"].as_u64().unwrap()
     };
     assert_eq!(count(&[], &spinner), 206);
@@ -155,13 +161,13 @@ fn statistics_are_exact_and_the_same_interpreted_and_translated() {
 fn the_statistics_for_people_name_every_figure() {
     let folder = tempdir().unwrap();
     let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &[]));
-    let done = finish(longma_run().arg("--stats").arg(&spinner));
-    let printed = text(&done.stderr);
+    let output = finish(longma_run().arg("--stats").arg(&spinner));
+    let printed = text(&output.stderr);
     for figure in ["exit status 7", "instructions        206", "blocks translated", "wall time", "user time"]
     {
         assert!(printed.contains(figure), "{figure} is missing in:\n{printed}");
     }
-    assert!(done.stdout.is_empty());
+    assert!(output.stdout.is_empty());
 }
 
 #[test]
@@ -170,8 +176,8 @@ fn the_profile_gives_every_function_its_instructions() {
     let functions = [("_start", CODE, 20), ("spin", SPIN, 12)];
     let spinner = place(folder.path(), "spinner", &executable(&SPINNER, &functions));
     let file = folder.path().join("profile.json");
-    let done = finish(longma_run().arg("--profile").arg("--profile-out").arg(&file).arg(&spinner));
-    insta::assert_snapshot!(text(&done.stderr));
+    let output = finish(longma_run().arg("--profile").arg("--profile-out").arg(&file).arg(&spinner));
+    insta::assert_snapshot!(text(&output.stderr));
     let profile: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     assert_eq!(profile["instructions"], 206);
     assert_eq!(profile["functions"][0]["function"], "spin");
@@ -182,9 +188,9 @@ fn the_profile_gives_every_function_its_instructions() {
 /// The instruction counts of a guest's functions, highest first.
 fn executed(name: &str, given: &[&str]) -> Vec<(String, u64)> {
     let mut command = longma_run();
-    let done = finish(command.args(["--profile", "--format", "json"]).arg(guest(name)).args(given));
+    let output = finish(command.args(["--profile", "--format", "json"]).arg(guest(name)).args(given));
     let profile: Value =
-        serde_json::from_slice(text(&done.stderr).lines().last().unwrap().as_bytes()).unwrap();
+        serde_json::from_slice(text(&output.stderr).lines().last().unwrap().as_bytes()).unwrap();
     let functions = profile["functions"].as_array().unwrap().iter();
     let one = |f: &Value| (f["function"].as_str().unwrap().into(), f["instructions"].as_u64().unwrap());
     functions.map(one).collect()
@@ -212,8 +218,8 @@ fn the_guests_c_library_copies_words() {
 fn a_stripped_program_is_profiled_by_ranges_of_its_file() {
     let folder = tempdir().unwrap();
     let spinner = place(folder.path(), "stripped", &executable(&SPINNER, &[]));
-    let done = finish(longma_run().args(["--profile", "--format", "json"]).arg(&spinner));
-    let object: Value = serde_json::from_slice(&done.stderr).unwrap();
+    let output = finish(longma_run().args(["--profile", "--format", "json"]).arg(&spinner));
+    let object: Value = serde_json::from_slice(&output.stderr).unwrap();
     assert_eq!(object["functions"][0]["function"], "[stripped+0x1000]");
     assert_eq!(object["functions"][0]["instructions"], 206);
 }
@@ -226,10 +232,10 @@ fn system_calls_are_printed_to_standard_error_or_to_a_file() {
     assert!(text(&traced.stderr).contains("exit_group(7)"), "{}", text(&traced.stderr));
     let file = folder.path().join("calls");
     std::fs::write(&file, "what was there before\n").unwrap();
-    let done = finish(longma_run().arg("--strace-out").arg(&file).arg(&spinner));
+    let output = finish(longma_run().arg("--strace-out").arg(&file).arg(&spinner));
     let calls = std::fs::read_to_string(&file).unwrap();
     assert!(
-        done.stderr.is_empty() && calls.contains("exit_group(7)") && !calls.contains("before"),
+        output.stderr.is_empty() && calls.contains("exit_group(7)") && !calls.contains("before"),
         "{calls}"
     );
 }
@@ -241,9 +247,9 @@ fn a_program_that_executes_others_keeps_the_options_and_reports_once() {
     let calls = folder.path().join("calls");
     let mut command = longma_run();
     command.args(["--stats", "--machine", "loongson-3a5000", "--strace-out"]).arg(&calls);
-    let done = finish(command.arg(guest("exec")));
-    assert_eq!(text(&done.stdout), expected, "{}", text(&done.stderr));
-    assert_eq!(text(&done.stderr).matches("instructions  ").count(), 1, "{}", text(&done.stderr));
+    let output = finish(command.arg(guest("exec")));
+    assert_eq!(text(&output.stdout), expected, "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr).matches("instructions  ").count(), 1, "{}", text(&output.stderr));
     let calls = std::fs::read_to_string(&calls).unwrap();
     assert!(calls.matches("exit_group(").count() >= 3, "children are traced too");
 }
@@ -323,8 +329,8 @@ fn a_thread_can_queue_a_fault_signal_to_itself() {
     let sender = place(folder.path(), "sender", &executable(&code, &[]));
     let segv_maperr = libc::SIGSEGV + 1;
     for extra in [&[][..], &["--interpret"], &["--level", "cache", "--quiet"]] {
-        let done = finish(longma_run().args(extra).arg(&sender));
-        assert_eq!(done.status.code(), Some(segv_maperr), "{extra:?}: {:?}", done.status);
+        let output = finish(longma_run().args(extra).arg(&sender));
+        assert_eq!(output.status.code(), Some(segv_maperr), "{extra:?}: {:?}", output.status);
     }
 }
 
@@ -352,10 +358,10 @@ fn a_process_with_unwaited_children_cannot_be_saved() {
     for waits in [false, true] {
         let program = place(folder.path(), "forker", &executable(&forker(waits), &[]));
         let mut command = longma_run();
-        let done =
+        let output =
             finish(command.args(["--level", "cache", "--roi", "--checkpoint"]).arg(&saved).arg(&program));
-        let stderr = text(&done.stderr);
-        assert_eq!(done.status.code(), Some(0), "{stderr}");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{stderr}");
         assert_eq!(stderr.contains("the process has children"), !waits, "{stderr}");
         assert_eq!(saved.exists(), waits, "{stderr}");
     }

@@ -8,9 +8,9 @@ use programs::*;
 use tempfile::tempdir;
 
 /// Whether this host lacks a needed feature; prints a note if so.
-fn lacks_feature(done: &std::process::Output) -> bool {
-    let stderr = text(&done.stderr);
-    let lacks_feature = done.status.code() == Some(125) && stderr.contains("--sandbox needs");
+fn lacks_feature(output: &std::process::Output) -> bool {
+    let stderr = text(&output.stderr);
+    let lacks_feature = output.status.code() == Some(125) && stderr.contains("--sandbox needs");
     if lacks_feature {
         assert!(stderr.contains("leave --sandbox out"), "{stderr}");
         eprintln!("skipped: {stderr}");
@@ -87,9 +87,9 @@ fn options_that_break_a_sandbox_are_rejected() {
     for options in options {
         let mut command = longma_run();
         command.arg("--sandbox").arg("--root").arg(root.path()).args(options).arg("/spinner");
-        let done = finish(command.current_dir(root.path()));
-        let stderr = text(&done.stderr);
-        assert_eq!(done.status.code(), Some(125), "{options:?}: {stderr}");
+        let output = finish(command.current_dir(root.path()));
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{options:?}: {stderr}");
         assert!(stderr.contains("cannot be used with --sandbox"), "{options:?}: {stderr}");
         assert!(!root.path().join("x").exists(), "{options:?}: nothing is begun");
     }

@@ -69,8 +69,8 @@ fn with_stack_limit(command: &mut Command, soft: u64, hard: u64) -> &mut Command
 fn run_with_stack_limit(code: &[u32], options: &[&str], soft: u64, hard: u64) -> Result<i32, i32> {
     let folder = tempdir().unwrap();
     let program = place(folder.path(), "program", &executable(code, &[]));
-    let done = finish(with_stack_limit(longma_run().args(options).arg(&program), soft, hard));
-    done.status.code().ok_or_else(|| done.status.signal().unwrap())
+    let output = finish(with_stack_limit(longma_run().args(options).arg(&program), soft, hard));
+    output.status.code().ok_or_else(|| output.status.signal().unwrap())
 }
 
 #[test]
@@ -92,8 +92,8 @@ fn programs_run_with_a_small_stack_limit() {
         for options in all {
             assert_eq!(run_with_stack_limit(&SPINNER, options, limit, limit), Ok(7), "{limit} {options:?}");
         }
-        let done = finish(with_stack_limit(longma_run().arg("/nonexistent"), limit, limit));
-        assert_eq!(done.status.code(), Some(127), "{limit}: {}", text(&done.stderr));
+        let output = finish(with_stack_limit(longma_run().arg("/nonexistent"), limit, limit));
+        assert_eq!(output.status.code(), Some(127), "{limit}: {}", text(&output.stderr));
     }
 }
 
@@ -161,7 +161,7 @@ fn in_simulated_time_every_program_has_8_mib_of_stack() {
 fn execve_works_with_a_small_stack_limit() {
     let folder = tempdir().unwrap();
     let copy = place(folder.path(), "exec", &std::fs::read(guest("exec")).unwrap());
-    let done = finish(with_stack_limit(longma_run().arg(&copy), 128 * KIB, 128 * KIB));
+    let output = finish(with_stack_limit(longma_run().arg(&copy), 128 * KIB, 128 * KIB));
     let expected = concat!(env!("CARGO_MANIFEST_DIR"), "/../../guests/expected/exec.txt");
-    assert_eq!(text(&done.stdout), std::fs::read_to_string(expected).unwrap(), "{}", text(&done.stderr));
+    assert_eq!(text(&output.stdout), std::fs::read_to_string(expected).unwrap(), "{}", text(&output.stderr));
 }

@@ -60,9 +60,9 @@ fn system_information_does_not_depend_on_the_user() {
         let run = |change: fn(&mut Command) -> &mut Command| {
             let mut command = longma_run();
             command.args(["--quiet", "--level", level]).arg(&program).args(FILES);
-            let done = finish(change(&mut command));
-            assert_eq!(done.status.code(), Some(0), "{level}: {}", text(&done.stderr));
-            done.stdout
+            let output = finish(change(&mut command));
+            assert_eq!(output.status.code(), Some(0), "{level}: {}", text(&output.stderr));
+            output.stdout
         };
         let (first, second) = (run(|command| command), run(otherwise));
         let (first_text, second_text) = (String::from_utf8_lossy(&first), String::from_utf8_lossy(&second));
@@ -91,7 +91,7 @@ fn the_umask_is_inherited_across_execve() {
     ];
     let masker = place(folder.path(), "masker", &executable(&code, &[]));
     let mut command = longma_run();
-    let done = finish(command.args(["--quiet", "--level", "cache"]).arg(masker).arg(printer).args(FILES));
-    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
-    assert_eq!(done.stdout[..8], 0o77_u64.to_le_bytes());
+    let output = finish(command.args(["--quiet", "--level", "cache"]).arg(masker).arg(printer).args(FILES));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(output.stdout[..8], 0o77_u64.to_le_bytes());
 }

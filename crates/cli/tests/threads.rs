@@ -85,9 +85,9 @@ struct Made {
 }
 
 fn made(command: &mut Command) -> Made {
-    let done = finish(command);
-    assert_eq!(done.status.code(), Some(160), "{:?} {}", done.status, text(&done.stderr));
-    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| done.stdout[at + i]));
+    let output = finish(command);
+    assert_eq!(output.status.code(), Some(160), "{:?} {}", output.status, text(&output.stderr));
+    let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| output.stdout[at + i]));
     Made { threads: word(0), last: word(8) as i64, waits: word(16 + WAITS) }
 }
 

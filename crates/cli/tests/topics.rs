@@ -16,8 +16,8 @@ fn topics_are_listed_with_types_publishers_and_subscribers() {
     let options =
         Options { max_elements: 100, depth: 8, history: 4, folder: Some(path.clone()), ..Options::default() };
     let mut publisher = Publisher::<[f32]>::create_with("robot.camera", options).unwrap();
-    let here = SubscribeOptions { folder: Some(path.clone()), ..SubscribeOptions::default() };
-    let _subscriber = Subscriber::<[f32]>::connect_with("robot.camera", &here).unwrap();
+    let options = SubscribeOptions { folder: Some(path.clone()), ..SubscribeOptions::default() };
+    let _subscriber = Subscriber::<[f32]>::connect_with("robot.camera", &options).unwrap();
     for _ in 0..3 {
         publisher.publish_slice(&[1.0; 100]).unwrap();
     }

@@ -44,8 +44,8 @@ fn compiled(compiler: &str, options: &[&str], source: &Path, directory: &TempDir
         .args(["-std=gnu11", "-O2", "-w", "-ffp-contract=off", "-I"])
         .arg(guests().join("include"))
         .args(options);
-    let done = command.arg("-o").arg(&program).arg(source).args(["-lm", "-lpthread"]).output();
-    let works = done.is_ok_and(|done| done.status.success());
+    let compiled = command.arg("-o").arg(&program).arg(source).args(["-lm", "-lpthread"]).output();
+    let works = compiled.is_ok_and(|output| output.status.success());
     if !works {
         eprintln!("skipped: there is no {compiler} that links programs {options:?}");
     }
@@ -58,8 +58,8 @@ fn a_program_for_x86_executes_itself_by_every_name() {
     let Some(program) = for_x86(&guests().join("c/exec.c"), &directory) else { return };
     let expected = std::fs::read_to_string(guests().join("expected/exec.txt")).unwrap();
     for extra in [&[][..], &["--interpret"]] {
-        let done = finish(longma_run().args(extra).arg(&program));
-        assert_eq!((text(&done.stdout), done.status.code()), (expected.clone(), Some(0)), "{extra:?}");
+        let output = finish(longma_run().args(extra).arg(&program));
+        assert_eq!((text(&output.stdout), output.status.code()), (expected.clone(), Some(0)), "{extra:?}");
     }
 }
 
@@ -73,11 +73,11 @@ fn measured(
     let file = directory.path().join("result.json");
     let mut command = longma_run();
     command.args(options).args(["--quiet", "--stats-out"]).arg(&file).arg(program).args(arguments);
-    let done = finish(&mut command);
-    assert!(done.status.success(), "{}", text(&done.stderr));
+    let output = finish(&mut command);
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let result: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     let instructions = result["statistics"]["run"]["instructions"]["value"].as_u64().unwrap();
-    (text(&done.stdout), result, instructions)
+    (text(&output.stdout), result, instructions)
 }
 
 #[test]
@@ -98,10 +98,10 @@ fn a_result_names_non_default_optimizations() {
 
 #[test]
 fn an_unknown_optimization_is_rejected() {
-    let done =
+    let output =
         finish(longma_run().args(["--translation", "no-cam"]).arg(guests().join("prebuilt/x86_64/queens")));
-    let stderr = text(&done.stderr);
-    assert!(!done.status.success() && done.stdout.is_empty());
+    let stderr = text(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty());
     for part in ["no-cam", "units", "flags-across", "lbt"] {
         assert!(stderr.contains(part), "{stderr}");
     }
@@ -124,8 +124,8 @@ fn translated_programs_are_deterministic_at_every_level() {
         let mips = for_mips(&source, &directory).filter(|_| guest != "self_modify");
         for program in [for_x86(&source, &directory), mips].into_iter().flatten() {
             let run = |options: &[&str]| {
-                let done = finish(longma_run().args(options).arg(&program).arg("--").args(arguments));
-                (text(&done.stdout), done.status.code(), text(&done.stderr))
+                let output = finish(longma_run().args(options).arg(&program).arg("--").args(arguments));
+                (text(&output.stdout), output.status.code(), text(&output.stderr))
             };
             let functional = run(&[]);
             assert_eq!(functional.1, Some(0), "{program:?}: {}", functional.2);
@@ -150,8 +150,8 @@ fn programs_for_aarch64_do_the_same_at_every_level() {
         let program = guests().join("prebuilt/aarch64").join(guest);
         let run = |folder: &str, options: &[&str]| {
             let program = guests().join("prebuilt").join(folder).join(guest);
-            let done = finish(longma_run().args(options).arg(&program).arg("--").args(arguments));
-            (text(&done.stdout), done.status.code())
+            let output = finish(longma_run().args(options).arg(&program).arg("--").args(arguments));
+            (text(&output.stdout), output.status.code())
         };
         let native = run("loongarch64", &[]);
         for options in
@@ -196,8 +196,8 @@ fn regions_work_in_translated_programs() {
         let trace = directory.path().join("trace.json");
         let mut command = longma_run();
         command.args(["--level", "timing", "--roi", "--format", "json", "--trace"]).arg(&trace);
-        let done = finish(command.arg(&program));
-        let stderr = text(&done.stderr);
+        let output = finish(command.arg(&program));
+        let stderr = text(&output.stderr);
         let result: serde_json::Value = serde_json::from_str(&stderr).unwrap();
         // Four instructions per round.
         let functions = result["functions"].as_array().unwrap();
@@ -211,8 +211,8 @@ fn regions_work_in_translated_programs() {
         let checkpoint = directory.path().join("checkpoint");
         let mut command = longma_run();
         command.args(["--level", "cache", "--roi", "--quiet", "--checkpoint"]).arg(&checkpoint);
-        let done = finish(command.arg(&program));
-        assert!(text(&done.stderr).contains("only a program for LoongArch can be saved: "), "{done:?}");
+        let output = finish(command.arg(&program));
+        assert!(text(&output.stderr).contains("only a program for LoongArch can be saved: "), "{output:?}");
         assert!(!checkpoint.exists());
     }
 }
@@ -224,8 +224,12 @@ fn blocked_signals_stay_pending_across_execve() {
     let Some(program) = for_x86(&source, &directory) else { return };
     let native = finish(&mut Command::new(&program));
     for extra in [&[][..], &["--interpret"]] {
-        let done = finish(longma_run().args(extra).arg(&program));
-        assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)), "{extra:?}");
+        let output = finish(longma_run().args(extra).arg(&program));
+        assert_eq!(
+            (text(&output.stdout), output.status.code()),
+            (text(&native.stdout), Some(0)),
+            "{extra:?}"
+        );
     }
 }
 
@@ -249,9 +253,9 @@ fn string_instructions_are_interrupted_and_resume() {
     let source = source("long_string.c");
     let Some(program) = for_x86(&source, &directory) else { return };
     let native = finish(&mut Command::new(&program));
-    let done = finish(longma_run().arg(&program));
-    assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)));
-    assert!(text(&done.stdout).starts_with("left 0, in its middle 1, moved -1 -1\n"), "{done:?}");
+    let output = finish(longma_run().arg(&program));
+    assert_eq!((text(&output.stdout), output.status.code()), (text(&native.stdout), Some(0)));
+    assert!(text(&output.stdout).starts_with("left 0, in its middle 1, moved -1 -1\n"), "{output:?}");
 }
 
 #[test]
@@ -263,8 +267,12 @@ fn a_store_to_the_next_instruction_takes_effect() {
     let options =
         [&[][..], &["--interpret"], &["--translation", "none"], &["--stats"], &["--translation", "no-units"]];
     for extra in options {
-        let done = finish(longma_run().args(extra).arg(&program));
-        assert_eq!((text(&done.stdout), done.status.code()), (text(&native.stdout), Some(0)), "{extra:?}");
+        let output = finish(longma_run().args(extra).arg(&program));
+        assert_eq!(
+            (text(&output.stdout), output.status.code()),
+            (text(&native.stdout), Some(0)),
+            "{extra:?}"
+        );
     }
 }
 
@@ -276,9 +284,9 @@ fn the_code_area_is_reused() {
     let mut expected = None;
     for program in for_each_architecture(&source, &directory) {
         // The program reports its own errors.
-        let done = finish(longma_run().args(["--translation-room", "2"]).arg(&program).arg("200"));
-        assert_eq!((text(&done.stderr), done.status.code()), (String::new(), Some(0)), "{program:?}");
-        let found = text(&done.stdout);
+        let output = finish(longma_run().args(["--translation-room", "2"]).arg(&program).arg("200"));
+        assert_eq!((text(&output.stderr), output.status.code()), (String::new(), Some(0)), "{program:?}");
+        let found = text(&output.stdout);
         assert_eq!(*expected.get_or_insert(found.clone()), found, "{program:?}");
         assert!(found.ends_with("child 0\n!, looped 1, signals 1\n"), "{found}");
     }
@@ -290,9 +298,9 @@ fn the_code_area_is_not_reused_while_counting() {
     let source = source("rewritten_code.c");
     let Some(program) = for_x86(&source, &directory) else { return };
     let run = |rounds| {
-        let done =
+        let output =
             finish(longma_run().args(["--stats", "--translation-room", "2"]).arg(&program).arg(rounds));
-        (done.status.signal(), text(&done.stderr))
+        (output.status.signal(), text(&output.stderr))
     };
     assert_eq!(run("20").0, None);
     let (signal, stderr) = run("200");
@@ -318,9 +326,9 @@ fn dynamic_programs_of_other_architectures_use_their_own_libraries() {
             for options in [&[][..], &["--level", "cache", "--quiet"]] {
                 let mut command = longma_run();
                 command.args(["-L", libraries]).args(options).arg(&program).arg("--").args(arguments);
-                let done = finish(&mut command);
-                let ours = (text(&done.stdout), done.status.code());
-                let stderr = text(&done.stderr);
+                let output = finish(&mut command);
+                let ours = (text(&output.stdout), output.status.code());
+                let stderr = text(&output.stderr);
                 assert_eq!(ours, (text(&native.stdout), Some(0)), "{program:?} {options:?}: {stderr}");
             }
         }

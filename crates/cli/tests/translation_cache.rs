@@ -40,7 +40,7 @@ impl Programs {
         let mut command = Command::new(compiler);
         command.args(["-O2", "-w", "-static", &format!("-DVALUE={value}")]).arg(source);
         let works =
-            command.arg("-o").arg(self.path(compiler)).output().is_ok_and(|done| done.status.success());
+            command.arg("-o").arg(self.path(compiler)).output().is_ok_and(|output| output.status.success());
         if !works {
             eprintln!("skipped: there is no {compiler} that links programs statically");
         }
@@ -50,10 +50,10 @@ impl Programs {
     /// The output of a program; it must show `value`.
     fn run(&self, compiler: &str, cache: &Path, value: u32) -> String {
         let program = self.path(compiler);
-        let done = finish(longma_run().arg("--translation-cache").arg(cache).arg(program));
-        let printed = text(&done.stdout);
+        let output = finish(longma_run().arg("--translation-cache").arg(cache).arg(program));
+        let printed = text(&output.stdout);
         assert_eq!(
-            (text(&done.stderr), done.status.code()),
+            (text(&output.stderr), output.status.code()),
             (String::new(), Some(0)),
             "{compiler}: {printed}"
         );
@@ -109,7 +109,7 @@ fn storing_translations_stops_all_threads() {
         let output = folder.path().join(source).with_extension("");
         let mut command = Command::new("cc");
         command.args(["-O2", "-w"]).args(options).arg(sources.join(source)).arg("-o").arg(&output);
-        command.output().is_ok_and(|done| done.status.success()).then_some(output)
+        command.output().is_ok_and(|output| output.status.success()).then_some(output)
     };
     let program = built("exited.c", &["-static"]).filter(|_| cfg!(target_arch = "x86_64"));
     let (Some(program), Some(slow_rename)) = (program, built("slow_rename.c", &["-shared", "-fPIC"])) else {
@@ -200,8 +200,8 @@ fn translations_are_stored_only_in_a_given_folder() {
         command.current_dir(&folder).env_remove("LONGMA_TRANSLATION_CACHE").env("HOME", &home);
         command.env("XDG_CACHE_HOME", &cache).args(options).arg(programs.path(compiler));
         command.envs(variable.map(|value| ("LONGMA_TRANSLATION_CACHE", value)));
-        let done = finish(&mut command);
-        assert_eq!(done.status.code(), Some(0), "{}", text(&done.stderr));
+        let output = finish(&mut command);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     };
     let named_option = ["--translation-cache", named.to_str().unwrap()];
 

@@ -78,7 +78,12 @@ fn the_costs_of_instructions_add_up_to_those_of_the_function() {
     let all = result["functions"].as_array().unwrap();
     let function = all.iter().find(|function| function["function"] == "main").unwrap();
     let sum = |key: &str| -> f64 {
-        annotated["instructions"].as_array().unwrap().iter().map(|it| it[key].as_f64().unwrap()).sum()
+        annotated["instructions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|instruction| instruction[key].as_f64().unwrap())
+            .sum()
     };
     assert_eq!(sum("runs"), function["instructions"].as_f64().unwrap());
     assert_eq!(sum("mispredicts"), function["mispredicts"].as_f64().unwrap());

@@ -39,8 +39,8 @@ impl Redactor {
         let first = name.split('.').next().unwrap_or_default().to_string();
         words.extend([(name, "(host)"), (first, "(host)"), (file("/etc/hostname"), "(host)")]);
         words.push((file("/etc/machine-id"), "(id)"));
-        if let Ok(here) = env::current_dir() {
-            words.push((here.display().to_string(), "(folder)"));
+        if let Ok(current) = env::current_dir() {
+            words.push((current.display().to_string(), "(folder)"));
         }
         let removed = env::vars_os().filter(|(name, _)| !KEPT_VARIABLES.iter().any(|shown| name == shown));
         let values = removed.filter_map(|(_, value)| value.into_string().ok());

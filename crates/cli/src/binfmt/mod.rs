@@ -108,7 +108,7 @@ pub fn run(args: Args) -> Result<ExitCode, Box<dyn std::error::Error>> {
 }
 
 fn make_rules(architectures: &[Architecture], how: &InterpreterOptions) -> Result<Vec<Rule>, Problem> {
-    if let Some(own) = architectures.iter().find(|it| it.is_host()) {
+    if let Some(own) = architectures.iter().find(|architecture| architecture.is_host()) {
         return Err(Problem::Own(*own));
     }
     let interpreter = match &how.interpreter {
@@ -119,8 +119,10 @@ fn make_rules(architectures: &[Architecture], how: &InterpreterOptions) -> Resul
         .map_err(|error| Problem::Interpreter(format!("cannot find this command itself: {error}")))?;
     rules::check_interpreter(&interpreter).map_err(Problem::Interpreter)?;
     let requested = if architectures.is_empty() { Architecture::ALL } else { architectures };
-    let foreign = requested.iter().filter(|it| !it.is_host());
-    foreign.map(|it| Rule::new(*it, &interpreter, how.fixed).map_err(Problem::Interpreter)).collect()
+    let foreign = requested.iter().filter(|architecture| !architecture.is_host());
+    foreign
+        .map(|architecture| Rule::new(*architecture, &interpreter, how.fixed).map_err(Problem::Interpreter))
+        .collect()
 }
 
 /// Fails unless binfmt_misc is mounted.

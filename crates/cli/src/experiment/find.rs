@@ -79,8 +79,8 @@ impl Experiments {
 
 /// The nearest `experiments` directory, here or in a parent.
 pub fn nearest() -> Option<PathBuf> {
-    let here = std::env::current_dir().ok()?;
-    here.ancestors().map(|above| above.join("experiments")).find(|folder| folder.is_dir())
+    let current = std::env::current_dir().ok()?;
+    current.ancestors().map(|above| above.join("experiments")).find(|folder| folder.is_dir())
 }
 
 /// Whether an experiment of this name is built into the command.

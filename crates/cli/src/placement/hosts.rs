@@ -227,18 +227,18 @@ pub fn evacuate(arguments: &EvacuateArguments) -> Outcome {
     let one = &arguments.one;
     let path = format!("/v1/hosts/{}/evacuate", part(&one.host));
     let body = Evacuate { fenced: arguments.fenced };
-    let done: Evacuation = one.connection.client()?.post(&path, None, &body).map_err(with_advice)?;
-    let code = if done.stayed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    let evacuation: Evacuation = one.connection.client()?.post(&path, None, &body).map_err(with_advice)?;
+    let code = if evacuation.stayed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     if one.format.json {
-        return print::json(&done).map(|_| code);
+        return print::json(&evacuation).map(|_| code);
     }
     let mut page = Page::new();
-    page.line(&format!("assumed: {}", done.assumed));
-    for vm in &done.left {
+    page.line(&format!("assumed: {}", evacuation.assumed));
+    for vm in &evacuation.left {
         let end = vm.to.as_ref().map_or("deleted".to_string(), |to| format!("starts on {to}"));
         page.line(&format!("virtual machine {} ({}): {end}", vm.vm, vm.name));
     }
-    for vm in &done.stayed {
+    for vm in &evacuation.stayed {
         page.line(&format!("virtual machine {} ({}) stays: {}", vm.vm, vm.name, vm.why));
     }
     page.print().map(|_| code)

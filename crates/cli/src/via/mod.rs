@@ -353,11 +353,11 @@ fn measure(options: &MeasureOptions, measure: Measure, window: u32) -> Outcome {
 
 /// Runs a modelled measurement under the time limit.
 fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, ModelError>) -> Result<T, Box<dyn Error>> {
-    let done = AtomicBool::new(false);
+    let finished = AtomicBool::new(false);
     let late = AtomicBool::new(false);
     let outcome = std::thread::scope(|scope| {
         scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
+            while !finished.load(Ordering::Relaxed) {
                 if limits.begin.elapsed() > limits.time {
                     late.store(true, Ordering::Relaxed);
                     STOP.store(true, Ordering::Relaxed);
@@ -366,7 +366,7 @@ fn timed<T>(limits: &Limits<'_>, work: impl FnOnce() -> Result<T, ModelError>) -
             }
         });
         let outcome = work();
-        done.store(true, Ordering::Relaxed);
+        finished.store(true, Ordering::Relaxed);
         outcome
     });
     if late.load(Ordering::Relaxed) && outcome.is_err() {

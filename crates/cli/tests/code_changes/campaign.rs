@@ -27,8 +27,8 @@ fn number_from(name: &str) -> Option<u64> {
 fn run(name: &str, command: &mut Command) -> (Option<u64>, Option<i32>, String) {
     // Names the program in the test's output if it does not end.
     println!("{name}");
-    let done = finish(command);
-    (done.stdout.try_into().map(u64::from_le_bytes).ok(), done.status.code(), text(&done.stderr))
+    let output = finish(command);
+    (output.stdout.try_into().map(u64::from_le_bytes).ok(), output.status.code(), text(&output.stderr))
 }
 
 fn check(folder: &Path, seed: u64) {

@@ -26,8 +26,14 @@ fn run(code: Code, extra: &[&str]) -> Output {
 
 fn exits_with(code: impl Fn() -> Code, status: i32) {
     for extra in MODES {
-        let done = run(code(), extra);
-        assert_eq!(done.status.code(), Some(status), "{extra:?}: {:?} {}", done.status, text(&done.stderr));
+        let output = run(code(), extra);
+        assert_eq!(
+            output.status.code(),
+            Some(status),
+            "{extra:?}: {:?} {}",
+            output.status,
+            text(&output.stderr)
+        );
     }
 }
 
@@ -278,13 +284,13 @@ fn code_that_an_engine_moves_into_place_runs() {
                 call_often(&mut code, SLOT, number.into(), number.into());
             }
             code.exit_group(77);
-            let done = run(code, &["--machine", "godson3", "--level", level]);
+            let output = run(code, &["--machine", "godson3", "--level", level]);
             assert_eq!(
-                done.status.code(),
+                output.status.code(),
                 Some(77),
                 "{level} {second}: {:?} {}",
-                done.status,
-                text(&done.stderr)
+                output.status,
+                text(&output.stderr)
             );
         }
     }
@@ -338,8 +344,8 @@ fn rewrite_while_called(rounds: i64) -> Code {
 #[test]
 fn rewritten_code_never_runs_in_its_old_form() {
     for extra in [&[][..], &["--interpret"]] {
-        let done = run(rewrite_while_called(100), extra);
-        assert_eq!(done.status.code(), Some(7), "{extra:?}: {:?} {}", done.status, text(&done.stderr));
+        let output = run(rewrite_while_called(100), extra);
+        assert_eq!(output.status.code(), Some(7), "{extra:?}: {:?} {}", output.status, text(&output.stderr));
     }
 }
 
@@ -369,8 +375,8 @@ fn a_jump_to_an_invalid_instruction_raises_a_signal() {
             };
             let expected = run(program(), &["--interpret"]).status.signal();
             assert!(expected.is_some(), "{target:#x}");
-            let done = run(program(), &[]).status;
-            assert_eq!(done.signal(), expected, "{target:#x} {is_return}: {done:?}");
+            let status = run(program(), &[]).status;
+            assert_eq!(status.signal(), expected, "{target:#x} {is_return}: {status:?}");
         }
     }
 }
@@ -390,12 +396,12 @@ fn translation_works_if_the_host_forbids_making_memory_executable() {
             Ok(())
         })
     };
-    let done = finish(command.arg("--stats").arg(program));
-    assert_eq!(done.status.code(), Some(7), "{:?} {}", done.status, text(&done.stderr));
+    let output = finish(command.arg("--stats").arg(program));
+    assert_eq!(output.status.code(), Some(7), "{:?} {}", output.status, text(&output.stderr));
 }
 
 #[test]
 fn forked_children_run_while_their_parent_translates() {
-    let done = finish(longma_run().arg(guest("unix_process")).arg("300"));
-    assert_eq!(done.status.code(), Some(0), "{}", text(&done.stdout));
+    let output = finish(longma_run().arg(guest("unix_process")).arg("300"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stdout));
 }

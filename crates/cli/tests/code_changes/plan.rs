@@ -527,12 +527,12 @@ fn emit_call_by_worker(code: &mut Code, worker: i32, address: i64, times: i64) {
     code.push(load(S0, S3, mailbox));
     code.push(addi(S0, S0, 1));
     code.push(store(S0, S3, mailbox));
-    let (wait, done) = (code.here(), code.label());
+    let (wait, end) = (code.here(), code.label());
     code.push(load(T0, S3, mailbox + 32));
-    code.if_equal(T0, S0, done);
+    code.if_equal(T0, S0, end);
     code.make_call(call::SCHED_YIELD);
     code.jump(wait);
-    code.place(done);
+    code.place(end);
     code.push(DATA_BARRIER);
     code.push(load(A0, S3, mailbox + 24));
     add_to_sum(code);

@@ -85,9 +85,9 @@ fn packets_that_no_debugger_sends_are_answered_or_end_the_session() {
                 continue;
             }
             // The program has ended, or runs on detached and ends normally.
-            let done = output(program.child);
-            let words = String::from_utf8_lossy(&done.stderr).into_owned();
-            assert_eq!((done.status.code(), words.as_str()), (Some(7), ""), "{packet}");
+            let output = output(program.child);
+            let words = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!((output.status.code(), words.as_str()), (Some(7), ""), "{packet}");
             program = start(foreign);
         }
         program.send("k");
