@@ -162,6 +162,19 @@ impl Backing {
         }
     }
 
+    /// Reads a part that need not consist of whole sectors.
+    pub fn read_unaligned(&self, part: std::ops::Range<u64>) -> Result<Vec<u8>, DeviceError> {
+        match &self.store {
+            Store::File(_) => self.read_part(part.start, part.end - part.start),
+            #[cfg(any(test, feature = "faulty-files"))]
+            Store::Faulty(device) => {
+                let whole = faulty::whole_blocks(device, &part);
+                let bytes = self.read_part(whole.start, whole.end - whole.start)?;
+                Ok(bytes[(part.start - whole.start) as usize..(part.end - whole.start) as usize].to_vec())
+            }
+        }
+    }
+
     /// Reads a part that may be large. Failure to allocate memory is reported as an error.
     pub fn read_part(&self, at: u64, bytes: u64) -> Result<Vec<u8>, DeviceError> {
         let no_memory = || {
@@ -198,6 +211,20 @@ impl Backing {
         }
     }
 
+    /// Writes data that need not consist of whole sectors.
+    pub fn write_unaligned(&self, at: u64, data: &[u8]) -> Result<(), DeviceError> {
+        match &self.store {
+            Store::File(_) => self.write(at, data),
+            #[cfg(any(test, feature = "faulty-files"))]
+            Store::Faulty(device) => {
+                let whole = faulty::whole_blocks(device, &(at..at + data.len() as u64));
+                let mut bytes = self.read_part(whole.start, whole.end - whole.start)?;
+                bytes[(at - whole.start) as usize..][..data.len()].copy_from_slice(data);
+                self.write(whole.start, &bytes)
+            }
+        }
+    }
+
     /// Makes all written data durable.
     pub fn sync(&self) -> Result<(), DeviceError> {
         match &self.store {
@@ -214,17 +241,20 @@ impl Backing {
         synced.map_err(|e| self.host(Operation::Flush, e))
     }
 
-    /// Discards a part of the file, if the file system supports it. Its contents are undefined afterwards. With
-    /// `keep_space` it stays allocated.
-    pub fn discard(&self, at: u64, bytes: u64, keep_space: bool) -> Result<(), DeviceError> {
+    /// Discards a part of the file, if the file system supports it, and returns whether it reads as zeros now. Otherwise
+    /// its contents are undefined. With `keep_space` it stays allocated.
+    pub fn discard(&self, part: std::ops::Range<u64>, keep_space: bool) -> Result<bool, DeviceError> {
         let how = if keep_space { FallocateFlags::ZERO_RANGE } else { FallocateFlags::PUNCH_HOLE };
+        let (at, bytes) = (part.start, part.end - part.start);
         let given = match &self.store {
+            _ if bytes == 0 => Ok(()),
             Store::File(file) => fallocate(file, how | FallocateFlags::KEEP_SIZE, at, bytes),
             #[cfg(any(test, feature = "faulty-files"))]
-            Store::Faulty(_) => Ok(()),
+            Store::Faulty(_) => return self.write_unaligned(at, &vec![0; bytes as usize]).map(|()| true),
         };
         match given {
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSPC) => Ok(()),
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSPC) => Ok(false),
             Err(errno) => Err(self.host(Operation::Reset, errno.into())),
         }
     }
@@ -284,6 +314,12 @@ mod faulty {
     pub fn write(device: &FaultyDevice, at: u64, data: &[u8]) -> Result<(), DeviceError> {
         assert!(at.is_multiple_of(block_bytes(device)));
         device.write(Block(at / block_bytes(device)), data)
+    }
+
+    /// The smallest range of whole blocks that contains a range of bytes.
+    pub fn whole_blocks(device: &FaultyDevice, part: &std::ops::Range<u64>) -> std::ops::Range<u64> {
+        let block_bytes = block_bytes(device);
+        part.start / block_bytes * block_bytes..part.end.next_multiple_of(block_bytes)
     }
 
     fn block_bytes(device: &FaultyDevice) -> u64 {

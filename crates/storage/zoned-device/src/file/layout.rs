@@ -1,18 +1,20 @@
 //! The metadata of an emulated device's file. Before the zones: a header, two checkpoints of the zone states, and a log
-//! of their changes. After the zones: the write-pointer table, and another copy of the header. Copies are in different
-//! pages, so that the loss of a page does no harm.
+//! of their changes. After the zones: the write-pointer table, the checksums of blocks, and another copy of the header.
+//! Copies are in different pages, so that the loss of a page does no harm.
 //!
 //! Source: the book's chapter on zoned devices describes the format. All numbers are little-endian; each structure ends
 //! with its CRC-32C.
 
 use crate::{Condition, DeviceError, Geometry, ZoneNumber};
+use std::ops::Range;
 
 /// The magic number at the start of the file.
 const MAGIC: [u8; 8] = *b"LngmZone";
 
 /// The version of the format. Version 4 moved the second copies of records and of the header to pages of their own and
-/// added the write-pointer table. Files of version 3 are read, and the first flush converts them.
-pub const VERSION: u32 = 4;
+/// added the write-pointer table; version 5 added the checksums of blocks. Files of versions 3 and 4 are read, and the
+/// first flush converts them.
+pub const VERSION: u32 = 5;
 
 /// The oldest version that is read.
 const OLDEST_VERSION: u32 = 3;
@@ -49,8 +51,17 @@ const LIST_HEAD_BYTES: usize = 8 + 4;
 /// The size of a slot of the write-pointer table, bytes.
 pub const SLOT_BYTES: usize = 64;
 
+/// The size of a slot of version 4 without its CRC and the padding, bytes.
+const SLOT_4_CONTENT_BYTES: usize = 4 + 8 + 8 + 8 + 4;
+
 /// The size of a slot without its CRC and the padding, bytes.
-const SLOT_CONTENT_BYTES: usize = 4 + 8 + 8 + 8 + 4;
+const SLOT_CONTENT_BYTES: usize = SLOT_4_CONTENT_BYTES + 4;
+
+/// The size of the checksum of a block, bytes.
+pub const BLOCK_SUM_BYTES: u64 = 8;
+
+/// The alignment of the checksums of a zone, bytes: the smallest unit that a drive writes atomically.
+const SUMS_ALIGNMENT: u64 = 512;
 
 /// The identity and the geometry of an emulated device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +104,9 @@ pub struct Slot {
     pub durable: u64,
     /// The CRC-32C of the data between `durable` and `write_pointer`.
     pub data_crc: u32,
+    /// Whether a block after `durable` that a power cut loses may read as something older than the last reset, and not
+    /// as zeros. Always set in version 4.
+    pub is_stale: bool,
 }
 
 /// Checks that a file can emulate a device with this geometry.
@@ -134,6 +148,10 @@ pub struct FileLayout {
     pub zones: u64,
     /// The write-pointer table, from version 4 on.
     pub pointers: Option<u64>,
+    /// The checksums of blocks, from version 5 on.
+    pub sums: Option<u64>,
+    /// The size of the checksums of a zone, bytes.
+    pub zone_sums_bytes: u64,
     /// The copy of the header in the last page, from version 4 on.
     pub header_copy: Option<u64>,
     /// The end of the file.
@@ -158,6 +176,9 @@ impl FileLayout {
             record_bytes: page,
             zones,
             pointers: None,
+            sums: None,
+            zone_sums_bytes: (geometry.zone_capacity_blocks * BLOCK_SUM_BYTES)
+                .next_multiple_of(SUMS_ALIGNMENT),
             header_copy: None,
             end: zones_end,
         };
@@ -165,10 +186,15 @@ impl FileLayout {
             return before;
         }
         let pointers = zones_end.next_multiple_of(page);
-        let header_copy = pointers + (entries * SLOT_BYTES as u64).next_multiple_of(page);
+        let sums = pointers + (entries * SLOT_BYTES as u64).next_multiple_of(page);
+        let header_copy = match version {
+            4 => sums,
+            _ => sums + (entries * before.zone_sums_bytes).next_multiple_of(page),
+        };
         Self {
             record_bytes: 2 * page,
             pointers: Some(pointers),
+            sums: (version > 4).then_some(sums),
             header_copy: Some(header_copy),
             end: header_copy + page,
             ..before
@@ -185,14 +211,34 @@ impl FileLayout {
         (self.record_bytes as usize / 2 - LIST_HEAD_BYTES - 4) / ENTRY_BYTES
     }
 
-    /// The part of the file after the zones.
-    pub fn tail(&self) -> std::ops::Range<u64> {
-        self.pointers.unwrap_or(self.end)..self.end
+    /// The parts of the file for which even a sparse file has space: all metadata but the checksums of blocks, which
+    /// take space together with the blocks.
+    pub fn metadata(&self) -> [Range<u64>; 3] {
+        let after_zones = self.pointers.unwrap_or(self.end);
+        [
+            0..self.zones,
+            after_zones..after_zones + self.pointers_bytes(),
+            self.header_copy.unwrap_or(self.end)..self.end,
+        ]
     }
 
     /// The size of the write-pointer table, bytes.
     pub fn pointers_bytes(&self) -> u64 {
-        self.pointers.zip(self.header_copy).map_or(0, |(start, end)| end - start)
+        self.pointers.zip(self.sums.or(self.header_copy)).map_or(0, |(start, end)| end - start)
+    }
+
+    /// The checksums of blocks of a zone, as a byte range of the file. `None` if the version has none.
+    pub fn sums_of(&self, geometry: &Geometry, zone: ZoneNumber, blocks: &Range<u64>) -> Option<Range<u64>> {
+        let index = zone.0.checked_sub(geometry.conventional_zones)?;
+        let start = self.sums? + u64::from(index) * self.zone_sums_bytes;
+        Some(start + blocks.start * BLOCK_SUM_BYTES..start + blocks.end * BLOCK_SUM_BYTES)
+    }
+
+    /// Blocks of a zone, as a byte range of the file.
+    pub fn blocks_of(&self, geometry: &Geometry, zone: ZoneNumber, blocks: &Range<u64>) -> Range<u64> {
+        let block_bytes = u64::from(geometry.block_bytes);
+        let start = self.zones + geometry.start(zone).0 * block_bytes;
+        start + blocks.start * block_bytes..start + blocks.end * block_bytes
     }
 }
 
@@ -310,20 +356,24 @@ impl Header {
 }
 
 impl Slot {
-    /// Encodes a slot into [`SLOT_BYTES`] bytes.
-    pub fn encode(&self, slot: &mut [u8]) {
+    /// Encodes a slot for a file of a version into [`SLOT_BYTES`] bytes.
+    pub fn encode(&self, version: u32, slot: &mut [u8]) {
         let mut out = Vec::with_capacity(SLOT_BYTES);
         out.extend(self.zone.0.to_le_bytes());
         for number in [self.resets, self.write_pointer, self.durable] {
             out.extend(number.to_le_bytes());
         }
         out.extend(self.data_crc.to_le_bytes());
+        if version > 4 {
+            out.extend(u32::from(self.is_stale).to_le_bytes());
+        }
         slot.copy_from_slice(&seal(out, SLOT_BYTES));
     }
 
-    /// Decodes a slot. Returns `None` if it was never written or is damaged.
-    pub fn decode(slot: &[u8]) -> Option<Self> {
-        if slot.len() < SLOT_BYTES || !is_sealed(slot, SLOT_CONTENT_BYTES) {
+    /// Decodes a slot of a file of a version. Returns `None` if it was never written or is damaged.
+    pub fn decode(version: u32, slot: &[u8]) -> Option<Self> {
+        let used = if version > 4 { SLOT_CONTENT_BYTES } else { SLOT_4_CONTENT_BYTES };
+        if slot.len() < SLOT_BYTES || !is_sealed(slot, used) {
             return None;
         }
         let mut reader = Reader(slot);
@@ -333,6 +383,7 @@ impl Slot {
             write_pointer: reader.u64()?,
             durable: reader.u64()?,
             data_crc: reader.u32()?,
+            is_stale: version < 5 || reader.u32()? != 0,
         })
     }
 }
@@ -462,7 +513,7 @@ mod tests {
 
     #[test]
     fn a_file_of_another_version_is_refused_with_advice() {
-        for (version, which) in [(2, "an older"), (5, "a newer")] {
+        for (version, which) in [(2, "an older"), (VERSION + 1, "a newer")] {
             let used = if version < 4 { HEADER_3_BYTES } else { HEADER_BYTES };
             let mut page = header().encode()[..used].to_vec();
             page[8..12].copy_from_slice(&u32::to_le_bytes(version));
@@ -505,7 +556,12 @@ mod tests {
                 assert_eq!((version, layout.end), (3, zones_end));
                 continue;
             };
-            assert!(pointers >= zones_end && header_copy >= pointers + 300 * SLOT_BYTES as u64);
+            let pointers_end = pointers + layout.pointers_bytes();
+            assert!(pointers >= zones_end && pointers_end >= pointers + 300 * SLOT_BYTES as u64);
+            let last = layout.sums_of(&header().geometry, ZoneNumber(300), &(0..500));
+            assert_eq!(last.is_some(), version > 4);
+            assert!(header_copy >= last.map_or(pointers_end, |last| last.end));
+            assert_eq!(layout.sums.unwrap_or(pointers_end), pointers_end);
             assert_eq!(layout.end, header_copy + PAGE_BYTES as u64);
         }
     }
@@ -529,7 +585,7 @@ mod tests {
             let used = LIST_HEAD_BYTES + count * ENTRY_BYTES + 4;
             let is_hit = flipped / 8 % PAGE_BYTES < used;
             prop_assert_eq!(Listing::decode_both(&bytes).collect::<Vec<_>>(), vec![listing; if is_hit { 1 } else { 2 }]);
-            let _ = (Listing::decode(&noise), Header::decode(&noise), Slot::decode(&noise));
+            let _ = (Listing::decode(&noise), Header::decode(&noise), Slot::decode(4, &noise), Slot::decode(VERSION, &noise));
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A zoned device in a file: the default where no zoned device is available. It enforces the zone rules and makes zone
 //! states durable. I/O goes through the page cache: a killed process loses no write, and a power cut loses only
-//! unflushed writes.
+//! unflushed writes. Damage to unflushed writes is not taken for a power cut: the write pointer stays behind it.
 //!
 //! Source: pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
 mod backing;
+mod block_sums;
 mod layout;
 mod state_log;
 #[cfg(test)]
@@ -173,8 +174,9 @@ impl FileDevice {
             Self::allocate(&backing, &layout)?;
         } else {
             // Keep at least the metadata writable when the file system is full.
-            backing.allocate(0..layout.zones)?;
-            backing.allocate(layout.tail())?;
+            for part in layout.metadata() {
+                backing.allocate(part)?;
+            }
         }
         let log = StateLog::create(&backing, &layout, &table)?;
         // Write the header last: a file with a valid header is complete.
@@ -393,8 +395,9 @@ impl FileDevice {
         let opens_another = geometry.max_active_zones > 0 && block == geometry.start(geometry.zone_of(block));
         let is_full =
             |zone: &ZoneNumber| matches!(rules.table.zone(*zone), Ok(z) if z.condition == Condition::Full);
-        if opens_another && rules.changed.keys().any(is_full) {
-            // Save first. Otherwise more zones than the limit might be active after a power cut.
+        let exceeds_limit = opens_another && rules.changed.keys().any(is_full);
+        if exceeds_limit || rules.log.must_save_first(geometry.zone_of(block)) {
+            // Otherwise more zones than the limit might be active after a power cut, or old contents might reappear.
             self.save(rules)?;
         }
         let span = rules.table.write(block, data.len())?;
@@ -404,7 +407,7 @@ impl FileDevice {
         let unflushed = rules.changed.entry(span.zone).or_default();
         unflushed.blocks += span.count;
         unflushed.crc = crc32c::crc32c_append(unflushed.crc, data);
-        rules.log.write_pointer(&self.backing, &rules.table, &rules.changed, span.zone)
+        rules.log.append(&self.backing, &rules.table, &rules.changed, span, data)
     }
 }
 
@@ -474,10 +477,8 @@ impl ZonedDevice for FileDevice {
         // Record the reset before anything is written to the zone again: until then, the old state of the zone is
         // valid.
         self.save(&mut rules)?;
-        let geometry = &self.header.geometry;
-        let whole = Span { zone, offset: 0, count: geometry.zone_blocks };
-        let bytes = geometry.zone_blocks * u64::from(geometry.block_bytes);
-        self.backing.discard(self.byte(whole), bytes, self.header.is_allocated)
+        let Rules { table, log, changed } = &mut *rules;
+        log.discard(&self.backing, &self.header, table, changed, zone)
     }
 
     fn finish(&self, zone: ZoneNumber) -> Result<(), DeviceError> {

@@ -4,17 +4,17 @@
 //! A record and the data that it covers become durable with the same fdatasync, so after a power cut either may be
 //! present without the other. A flush begins only after the previous one has returned, so the data of all records but
 //! the last is known to be durable. For the last record, the data of each zone is read back and compared with the CRC
-//! in the record; if they differ, the zone keeps its previous state. A media error in that data would look the same as
-//! a power cut. Therefore the next flush, or closing the device, writes another record even if nothing was written
-//! since; after that, a mismatch is known to be damage.
+//! in the record; if they differ, the zone keeps its previous state, and the write-pointer table
+//! ([`super::write_pointer_table`]) decides how much of the data is accepted. The next flush, or closing the device,
+//! writes another record even if nothing was written since; after that, any mismatch is known to be damage.
 //!
 //! Each record and checkpoint has two copies. If both copies of one are damaged, later records show that it existed;
 //! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair. The write-pointer
-//! table ([`super::write_pointer_table`]) restores what the last records contained, and what was written after them.
+//! table restores what the last records contained, and what was written after them.
 
-use super::layout::{Entry, FileLayout, Header, Listing, VERSION, two_copies};
-use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable, write_pointer_table};
-use crate::{Condition, Geometry, Zone};
+use super::layout::{Entry, FileLayout, Header, Listing, PAGE_BYTES, VERSION, two_copies};
+use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable, block_sums, write_pointer_table};
+use crate::{Condition, Geometry, Span, Zone};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -35,6 +35,19 @@ pub struct StateLog {
     /// Whether nothing was written since the file was opened. The first save then writes a checkpoint instead of a
     /// record, because only the last record of a log may lack its data.
     is_unmodified: bool,
+    /// The zones in which a block that a power cut loses may not read as zeros.
+    stale: BTreeMap<ZoneNumber, Stale>,
+}
+
+/// Why a zone may contain something older after its write pointer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stale {
+    /// It was discarded after the last sync.
+    UntilSync,
+    /// The file system cannot discard it.
+    UntilReset,
+    /// A power cut has left something there. The first save discards it.
+    UntilSave,
 }
 
 impl StateLog {
@@ -47,6 +60,7 @@ impl StateLog {
             checkpoint: 1,
             is_open: false,
             unverified: Vec::new(),
+            stale: BTreeMap::new(),
             is_unmodified: false,
         };
         log.write_checkpoint(backing, table)?;
@@ -79,6 +93,7 @@ impl StateLog {
             checkpoint: index,
             is_open: false,
             unverified: Vec::new(),
+            stale: BTreeMap::new(),
             is_unmodified: true,
         };
         let mut next = log.record(backing, 0)?;
@@ -130,7 +145,10 @@ impl StateLog {
         let geometry = *table.geometry();
         let mut recorded = ZoneTable::new(geometry)?;
         apply(backing, &mut recorded, &known.values().copied().collect::<Vec<_>>())?;
-        for (zone, _) in write_pointer_table::recover(backing, layout, &mut recorded)? {
+        let recovered = write_pointer_table::recover(backing, layout, &mut recorded)?;
+        for zone in
+            recovered.iter().filter(|recovered| recovered.data.is_some()).map(|recovered| recovered.zone)
+        {
             known.insert(zone, entry(&recorded.zone(zone)?, Unflushed::default()));
         }
         let (mut guessed, mut states) = (Vec::new(), Vec::new());
@@ -155,6 +173,7 @@ impl StateLog {
             checkpoint: newest,
             is_open: false,
             unverified: Vec::new(),
+            stale: BTreeMap::new(),
             is_unmodified: true,
         };
         Ok((log, guessed))
@@ -170,12 +189,13 @@ impl StateLog {
         changed: BTreeMap<ZoneNumber, Unflushed>,
     ) -> Result<(), DeviceError> {
         if changed.is_empty() && !self.is_open && !self.is_unmodified {
-            return backing.sync();
+            return self.sync(backing);
         }
         let is_too_long = changed.len() > self.layout.record_entries();
         if self.is_unmodified || self.records == self.layout.log_records() || is_too_long {
             self.rewrite_unverified(backing)?;
-            backing.sync()?;
+            self.discard_leftovers(backing, header, table)?;
+            self.sync(backing)?;
             self.write_checkpoint(backing, table)?;
             return if self.layout.version < VERSION { self.upgrade(backing, header) } else { Ok(()) };
         }
@@ -186,20 +206,33 @@ impl StateLog {
         let at = self.layout.log + self.records * self.layout.record_bytes;
         backing.write(at, &record.encode_record(self.layout.record_bytes))?;
         (self.sequence, self.records) = (record.sequence, self.records + 1);
-        backing.sync()?;
+        self.sync(backing)?;
         self.is_open = is_open;
         Ok(())
     }
 
-    /// Converts the file to the current version. A new checkpoint has just restarted the log, which is empty in both
+    fn sync(&mut self, backing: &Backing) -> Result<(), DeviceError> {
+        backing.sync()?;
+        self.stale.retain(|_, why| *why != Stale::UntilSync);
+        Ok(())
+    }
+
+    /// Converts the file to the current version. A new checkpoint has just restarted the log, which is empty in all
     /// versions until the first page has the new header.
     fn upgrade(&mut self, backing: &Backing, header: &Header) -> Result<(), DeviceError> {
         let layout = FileLayout::of(&header.geometry, VERSION);
         backing.resize(self.layout.end)?;
         backing.resize(layout.end)?;
-        if backing.allocate(layout.tail()).is_err() {
+        let [_, pointers, header_copy] = layout.metadata();
+        let needed =
+            if header.is_allocated { vec![pointers.start..layout.end] } else { vec![pointers, header_copy] };
+        if needed.into_iter().any(|part| backing.allocate(part).is_err()) {
             // The file system is full: keep the old version.
             return Ok(());
+        }
+        if let Some(at) = self.layout.header_copy {
+            // The first checksums are now where version 4 has its last copy of the header.
+            backing.write(at, &[0; PAGE_BYTES])?;
         }
         write_header_copy(backing, &layout, header)?;
         backing.sync()?;
@@ -211,20 +244,90 @@ impl StateLog {
 
     /// Advances write pointers past data that the write-pointer table verifies.
     fn recover_pointers(&mut self, backing: &Backing, table: &mut ZoneTable) -> Result<(), DeviceError> {
-        let moved = write_pointer_table::recover(backing, &self.layout, table)?;
-        self.unverified.extend(moved.into_iter().map(|(_, data)| data));
+        for recovered in write_pointer_table::recover(backing, &self.layout, table)? {
+            self.unverified.extend(recovered.data);
+            if recovered.is_stale {
+                self.stale.insert(recovered.zone, Stale::UntilSave);
+            }
+        }
         Ok(())
     }
 
-    /// Updates the write-pointer table after an append to `zone`.
-    pub fn write_pointer(
+    /// Updates the checksums of blocks and the write-pointer table after an append.
+    pub fn append(
+        &self,
+        backing: &Backing,
+        table: &ZoneTable,
+        changed: &BTreeMap<ZoneNumber, Unflushed>,
+        span: Span,
+        data: &[u8],
+    ) -> Result<(), DeviceError> {
+        block_sums::write(backing, &self.layout, table.geometry(), span.zone, span.offset, data)?;
+        self.write_pointer(backing, table, changed, span.zone)
+    }
+
+    /// Discards the contents of a zone that was reset, and their checksums.
+    pub fn discard(
+        &mut self,
+        backing: &Backing,
+        header: &Header,
+        table: &ZoneTable,
+        changed: &BTreeMap<ZoneNumber, Unflushed>,
+        zone: ZoneNumber,
+    ) -> Result<(), DeviceError> {
+        let is_blank = self.discard_from(backing, header, zone, 0)?;
+        self.stale.insert(zone, if is_blank { Stale::UntilSync } else { Stale::UntilReset });
+        self.write_pointer(backing, table, changed, zone)
+    }
+
+    fn write_pointer(
         &self,
         backing: &Backing,
         table: &ZoneTable,
         changed: &BTreeMap<ZoneNumber, Unflushed>,
         zone: ZoneNumber,
     ) -> Result<(), DeviceError> {
-        write_pointer_table::write(backing, &self.layout, table, changed, zone)
+        let is_stale = |zone| self.stale.contains_key(&zone);
+        write_pointer_table::write(backing, &self.layout, table, changed, is_stale, zone)
+    }
+
+    /// Discards a zone from a block on. Returns whether it reads as zeros then.
+    fn discard_from(
+        &self,
+        backing: &Backing,
+        header: &Header,
+        zone: ZoneNumber,
+        from: u64,
+    ) -> Result<bool, DeviceError> {
+        let geometry = &header.geometry;
+        let data = self.layout.blocks_of(geometry, zone, &(from..geometry.zone_blocks));
+        let sums = self.layout.sums_of(geometry, zone, &(from..geometry.zone_capacity_blocks));
+        let mut is_blank = backing.discard(data, header.is_allocated)?;
+        if let Some(sums) = sums {
+            is_blank &= backing.discard(sums, header.is_allocated)?;
+        }
+        Ok(is_blank)
+    }
+
+    /// Discards what a power cut has left after the write pointers.
+    fn discard_leftovers(
+        &mut self,
+        backing: &Backing,
+        header: &Header,
+        table: &ZoneTable,
+    ) -> Result<(), DeviceError> {
+        let leftovers = self.stale.iter().filter(|(_, why)| **why == Stale::UntilSave);
+        for zone in leftovers.map(|(&zone, _)| zone).collect::<Vec<_>>() {
+            let from = table.zone(zone)?.write_pointer;
+            let is_blank = self.discard_from(backing, header, zone, from)?;
+            self.stale.insert(zone, if is_blank { Stale::UntilSync } else { Stale::UntilReset });
+        }
+        Ok(())
+    }
+
+    /// Whether the device must be saved before the zone is written, so that lost blocks read as zeros.
+    pub fn must_save_first(&self, zone: ZoneNumber) -> bool {
+        matches!(self.stale.get(&zone), Some(Stale::UntilSave | Stale::UntilSync))
     }
 
     /// Writes all copies of the header. A file of an older version gets them when it is converted.
@@ -412,10 +515,8 @@ fn data_of(layout: &FileLayout, table: &ZoneTable, entry: &Entry) -> Option<Rang
     let before = table.zone(entry.zone).ok()?;
     // A reset is made durable before the zone is written again.
     let from = if before.resets == Some(entry.resets) { before.write_pointer } else { 0 };
-    let block_bytes = u64::from(table.geometry().block_bytes);
-    let start = layout.zones + (before.start.0 + from) * block_bytes;
     let blocks = entry.data_blocks.min(before.capacity_blocks - from);
-    Some(start..start + blocks * block_bytes)
+    Some(layout.blocks_of(table.geometry(), entry.zone, &(from..from + blocks)))
 }
 
 /// Calls `each` with the offset and length of each piece, at most 1 MiB, of a range.

@@ -94,6 +94,52 @@ fn check(image: MemoryDevice, expected: &[Expected; 4]) -> Result<(), TestCaseEr
     Ok(())
 }
 
+/// Blocks with this content, a fifth of them zero.
+fn content(byte: u8, blocks: u64) -> Vec<u8> {
+    vec![if byte.is_multiple_of(5) { 0 } else { byte }; blocks as usize * BLOCK]
+}
+
+/// Runs a step and applies it to the expected state.
+fn run(device: &FileDevice, step: Step, byte: u8, expected: &mut [Expected; 4]) {
+    match step {
+        Step::Append(zone, blocks) => {
+            let data = content(byte, blocks);
+            if device.append(ZoneNumber(zone), &data).is_ok() {
+                expected[zone as usize].written.extend(vec![data[0]; blocks as usize]);
+            }
+        }
+        Step::Reset(zone) => {
+            device.reset(ZoneNumber(zone)).unwrap();
+            let resets = device.zone(ZoneNumber(zone)).unwrap().resets.unwrap();
+            if resets > expected[zone as usize].resets {
+                expected[zone as usize] = Expected { resets, ..Expected::default() };
+            }
+        }
+        Step::Finish(zone) => {
+            let was_full = device.zone(ZoneNumber(zone)).unwrap().condition == Condition::Full;
+            if device.finish(ZoneNumber(zone)).is_ok() && !was_full {
+                let zone = &mut expected[zone as usize];
+                (zone.finished, zone.safe) = (true, zone.written.len());
+            }
+        }
+        Step::Flush => {
+            device.flush().unwrap();
+            expected.iter_mut().for_each(|zone| zone.safe = zone.written.len());
+        }
+    }
+}
+
+/// What a device shows after a power cut, of what was written. Some of it may be lost in another power cut.
+fn found(device: &FileDevice, mut expected: [Expected; 4]) -> [Expected; 4] {
+    for (zone, expected) in device.zones().unwrap().iter().zip(&mut expected).skip(1) {
+        if !expected.finished {
+            expected.written.truncate(zone.write_pointer as usize);
+            expected.safe = expected.safe.min(expected.written.len());
+        }
+    }
+    expected
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
@@ -103,39 +149,86 @@ proptest! {
         let store = store();
         let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry(), false).unwrap();
         let mut expected: [Expected; 4] = Default::default();
-        let mut byte = 0u8;
         for (number, step) in steps.into_iter().enumerate() {
-            match step {
-                Step::Append(zone, blocks) => {
-                    byte = byte.wrapping_add(1);
-                    if device.append(ZoneNumber(zone), &vec![byte; blocks as usize * BLOCK]).is_ok() {
-                        expected[zone as usize].written.extend(vec![byte; blocks as usize]);
-                    }
-                }
-                Step::Reset(zone) => {
-                    device.reset(ZoneNumber(zone)).unwrap();
-                    let resets = device.zone(ZoneNumber(zone)).unwrap().resets.unwrap();
-                    if resets > expected[zone as usize].resets {
-                        expected[zone as usize] = Expected { resets, ..Expected::default() };
-                    }
-                }
-                Step::Finish(zone) => {
-                    let was_full = device.zone(ZoneNumber(zone)).unwrap().condition == Condition::Full;
-                    if device.finish(ZoneNumber(zone)).is_ok() && !was_full {
-                        let zone = &mut expected[zone as usize];
-                        (zone.finished, zone.safe) = (true, zone.written.len());
-                    }
-                }
-                Step::Flush => {
-                    device.flush().unwrap();
-                    expected.iter_mut().for_each(|zone| zone.safe = zone.written.len());
-                }
-            }
+            run(&device, step, number as u8 + 1, &mut expected);
             for image in store.cut().images(6, seed ^ number as u64) {
                 check(image, &expected)?;
             }
         }
     }
+
+    /// After each power cut, the device goes on with what the cut left.
+    #[test]
+    fn the_device_keeps_its_contract_in_one_power_cut_after_another(
+        lives in prop::collection::vec(prop::collection::vec(step(), 1..12), 2..5), seed in any::<u64>(),
+    ) {
+        let mut store = store();
+        let mut expected: [Expected; 4] = Default::default();
+        drop(FileDevice::create_in(Backing::faulty(store.clone()), geometry(), false).unwrap());
+        let mut byte = 0;
+        for (life, steps) in lives.into_iter().enumerate() {
+            let device = FileDevice::open_in(Backing::faulty(store.clone())).unwrap();
+            expected = found(&device, expected);
+            for step in steps {
+                byte += 1;
+                run(&device, step, byte, &mut expected);
+                for image in store.cut().images(4, seed ^ u64::from(byte)) {
+                    check(image, &expected)?;
+                }
+            }
+            std::mem::forget(device);
+            let image = store.cut().images(16, seed ^ life as u64).last().unwrap();
+            store = Arc::new(FaultyDevice::over(image));
+        }
+    }
+
+    /// A process is killed, and afterwards a bit of what it wrote flips. A device that was killed before, or has lost power
+    /// before, may have been reset or not.
+    #[test]
+    fn a_flipped_bit_after_a_kill_moves_no_write_pointer(
+        steps in prop::collection::vec(step(), 1..30), more in prop::collection::vec(step(), 0..6), which in any::<prop::sample::Index>(),
+    ) {
+        let store = store();
+        let device = FileDevice::create_in(Backing::faulty(store.clone()), geometry(), false).unwrap();
+        let mut expected: [Expected; 4] = Default::default();
+        for (number, step) in steps.iter().enumerate() {
+            run(&device, *step, number as u8 + 1, &mut expected);
+        }
+        device.flush().unwrap();
+        for (number, step) in more.iter().filter(|step| matches!(step, Step::Append(..))).enumerate() {
+            run(&device, *step, number as u8 + 101, &mut expected);
+        }
+        std::mem::forget(device);
+        let start = FileLayout::of(&geometry(), VERSION).zones / BLOCK as u64;
+        let written: Vec<(usize, usize)> = (1..4)
+            .flat_map(|zone| (0..expected[zone].written.len()).map(move |offset| (zone, offset)))
+            .collect();
+        prop_assume!(!written.is_empty());
+        let bit = which.index(written.len() * BLOCK * 8);
+        let (zone, offset) = written[bit / (BLOCK * 8)];
+        let block = geometry().start(ZoneNumber(zone as u32)).0 + offset as u64;
+        store.flip_bit(Block(start + block), (bit % (BLOCK * 8)) as u64).unwrap();
+        let device = FileDevice::open_in(Backing::faulty(store)).unwrap();
+        for zone in &device.zones().unwrap()[1..] {
+            let expected = &expected[zone.number.0 as usize];
+            let pointer = if expected.finished { 6 } else { expected.written.len() as u64 };
+            prop_assert_eq!(zone.write_pointer, pointer, "{}", zone.number);
+        }
+    }
+}
+
+#[test]
+fn a_lost_slot_loses_nothing_after_a_kill() {
+    let store = store();
+    let device = FileDevice::create_in(Backing::faulty(Arc::clone(&store)), geometry(), false).unwrap();
+    device.append(ZoneNumber(1), &[1; 2 * BLOCK]).unwrap();
+    device.append(ZoneNumber(3), &[3; BLOCK]).unwrap();
+    std::mem::forget(device);
+    let slots = FileLayout::of(&geometry(), VERSION).pointers.unwrap();
+    Backing::faulty(Arc::clone(&store)).write(slots, &[0; BLOCK]).unwrap();
+    let device = FileDevice::open_in(Backing::faulty(store)).unwrap();
+    let pointers = [1, 2, 3].map(|zone| device.zone(ZoneNumber(zone)).unwrap().write_pointer);
+    assert_eq!(pointers, [2, 0, 1]);
 }
 
 #[test]
@@ -196,10 +289,10 @@ fn damage_of_the_last_write_is_not_taken_for_a_power_cut_after_another_flush_or_
     }
 }
 
-/// Writes a file of version 3 with two blocks in zone 1, covered by a log record.
-fn write_version_3(store: &Arc<FaultyDevice>) {
+/// Writes a file of an older version with two blocks in zone 1, covered by a log record.
+fn write_version(version: u32, store: &Arc<FaultyDevice>) {
     let backing = Backing::faulty(Arc::clone(store));
-    let layout = FileLayout::of(&geometry(), 3);
+    let layout = FileLayout::of(&geometry(), version);
     let header = Header { identity: 5, geometry: geometry(), is_allocated: false };
     let entry = |zone: u32| layout::Entry {
         zone: ZoneNumber(zone),
@@ -219,11 +312,14 @@ fn write_version_3(store: &Arc<FaultyDevice>) {
         ..entry(1)
     };
     let record = layout::Listing { sequence: 9, entries: vec![written] };
-    backing.write(0, &header.encode_version(3)).unwrap();
+    backing.write(0, &header.encode_version(version)).unwrap();
     let both = layout::two_copies(checkpoint.encode(layout.checkpoint_bytes as usize));
     backing.write(layout.checkpoints[1], &both).unwrap();
     backing.write(layout.log, &record.encode_record(layout.record_bytes)).unwrap();
     backing.write(layout.zones + geometry().start(ZoneNumber(1)).0 * BLOCK as u64, &data).unwrap();
+    if let Some(at) = layout.header_copy {
+        backing.write(at, &header.encode_version(version)).unwrap();
+    }
     backing.sync().unwrap();
 }
 
@@ -233,50 +329,54 @@ fn version_of(store: &Arc<FaultyDevice>) -> u32 {
 }
 
 #[test]
-fn a_file_of_version_3_is_read_and_the_first_flush_converts_it() {
-    let store = store();
-    write_version_3(&store);
-    let open = || FileDevice::open_in(Backing::faulty(Arc::clone(&store)));
-    let check = |device: &FileDevice, blocks: u64| {
-        let zone = device.zone(ZoneNumber(1)).unwrap();
-        assert_eq!((zone.write_pointer, zone.resets), (blocks, Some(3)));
-        let mut read = [0; BLOCK];
-        device.read(Block(zone.start.0 + blocks - 1), &mut read).unwrap();
-        assert_eq!(read, [5 + blocks as u8; BLOCK]);
-    };
-    let device = open().unwrap();
-    check(&device, 2);
-    assert_eq!(version_of(&store), 3, "opening writes nothing");
-    device.append(ZoneNumber(1), &[8; BLOCK]).unwrap();
-    device.flush().unwrap();
-    std::mem::forget(device);
-    assert_eq!(version_of(&store), VERSION);
-    let device = open().unwrap();
-    check(&device, 3);
-    device.append(ZoneNumber(1), &[9; BLOCK]).unwrap();
-    std::mem::forget(device);
-    check(&open().unwrap(), 4);
+fn a_file_of_an_older_version_is_read_and_the_first_flush_converts_it() {
+    for version in 3..VERSION {
+        let store = store();
+        write_version(version, &store);
+        let open = || FileDevice::open_in(Backing::faulty(Arc::clone(&store)));
+        let check = |device: &FileDevice, blocks: u64| {
+            let zone = device.zone(ZoneNumber(1)).unwrap();
+            assert_eq!((zone.write_pointer, zone.resets), (blocks, Some(3)));
+            let mut read = [0; BLOCK];
+            device.read(Block(zone.start.0 + blocks - 1), &mut read).unwrap();
+            assert_eq!(read, [5 + blocks as u8; BLOCK]);
+        };
+        let device = open().unwrap();
+        check(&device, 2);
+        assert_eq!(version_of(&store), version, "opening writes nothing");
+        device.append(ZoneNumber(1), &[8; BLOCK]).unwrap();
+        device.flush().unwrap();
+        std::mem::forget(device);
+        assert_eq!(version_of(&store), VERSION);
+        let device = open().unwrap();
+        check(&device, 3);
+        device.append(ZoneNumber(1), &[9; BLOCK]).unwrap();
+        std::mem::forget(device);
+        check(&open().unwrap(), 4);
+    }
 }
 
 #[test]
 fn a_power_cut_during_the_conversion_loses_nothing() {
-    let mut versions = std::collections::BTreeSet::new();
-    for after in 0..24 {
-        let store = store();
-        write_version_3(&store);
-        let before = store.changes();
-        let device = FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
-        store.inject(crate::Fault::PowerCut { after: before + after });
-        let _ = device.flush();
-        std::mem::forget(device);
-        for image in store.cut().images(8, after) {
-            let image = Arc::new(FaultyDevice::over(image));
-            versions.insert(version_of(&image));
-            let device = FileDevice::open_in(Backing::faulty(image)).unwrap();
-            assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "cut after {after}");
+    for version in 3..VERSION {
+        let mut versions = std::collections::BTreeSet::new();
+        for after in 0..24 {
+            let store = store();
+            write_version(version, &store);
+            let before = store.changes();
+            let device = FileDevice::open_in(Backing::faulty(Arc::clone(&store))).unwrap();
+            store.inject(crate::Fault::PowerCut { after: before + after });
+            let _ = device.flush();
+            std::mem::forget(device);
+            for image in store.cut().images(8, after) {
+                let image = Arc::new(FaultyDevice::over(image));
+                versions.insert(version_of(&image));
+                let device = FileDevice::open_in(Backing::faulty(image)).unwrap();
+                assert_eq!(device.zone(ZoneNumber(1)).unwrap().write_pointer, 2, "cut after {after}");
+            }
         }
+        assert_eq!(versions.into_iter().collect::<Vec<_>>(), [version, VERSION]);
     }
-    assert_eq!(versions.into_iter().collect::<Vec<_>>(), [3, VERSION]);
 }
 
 #[test]
