@@ -1,6 +1,8 @@
 //! Errors of a map of sorted runs. Device errors are wrapped in [`Error::Device`].
 
 use longma_zoned_device::{Block, DeviceError};
+use serde::Serialize;
+use std::fmt;
 
 /// An error of an operation on a map.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +54,14 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
+    /// Parts of the log that were completely written can no longer be read, so their batches are lost.
+    #[error("{}", log_damaged(lost, *intact))]
+    LogDamaged {
+        /// The lost batches, in order.
+        lost: Vec<LostBatches>,
+        /// The number of intact batches in the log.
+        intact: u64,
+    },
     /// The device cannot hold a map, or its map belongs to another device or version.
     #[error("{device} cannot be used: {what}")]
     Unsuitable {
@@ -102,6 +112,41 @@ pub enum Error {
         /// The message of the earlier error.
         what: String,
     },
+}
+
+/// Consecutive batches that cannot be recovered. Batches are numbered from 1 since the map was formatted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LostBatches {
+    /// The first lost batch.
+    pub first: u64,
+    /// The last lost batch. `None` if the log does not show where the loss ends: all batches from `first` on are lost.
+    pub last: Option<u64>,
+    /// The block where the damage begins.
+    pub block: u64,
+    /// What is wrong there.
+    pub what: String,
+}
+
+impl fmt::Display for LostBatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.last {
+            Some(last) if last == self.first => write!(f, "batch {last}"),
+            Some(last) => write!(f, "batches {} to {last}", self.first),
+            None => write!(f, "batch {} and all later ones, if there are any", self.first),
+        }
+    }
+}
+
+fn log_damaged(lost: &[LostBatches], intact: u64) -> String {
+    let all: Vec<_> = lost.iter().map(ToString::to_string).collect();
+    let first = lost.first().map_or_else(String::new, |lost| {
+        format!("block {} of the log is damaged: {}. ", lost.block, lost.what)
+    });
+    format!(
+        "{first}The block had been written completely, so this is not the effect of a power cut. Lost: {}; {intact} batches of the \
+         log are intact. Nothing was changed. A repair continues without the lost batches",
+        all.join(", ")
+    )
 }
 
 const fn full_remedy(is_merging: bool) -> &'static str {

@@ -22,6 +22,8 @@ mod io;
 mod jobs;
 /// The write-ahead log.
 mod log;
+/// Reads the log back.
+mod log_reader;
 /// Flushes and merges, in slices.
 mod maintenance;
 mod manifest;
@@ -33,8 +35,12 @@ mod open;
 mod options;
 /// Snapshots and iterators.
 mod read;
+/// Offline repair.
+mod repair;
 /// What readers and the writer share.
 mod shared;
+/// Sizes that follow from the device and the write buffer.
+mod sizes;
 /// The map.
 mod store;
 mod table;
@@ -74,10 +80,11 @@ pub mod testing {
 }
 
 pub use batch::Batch;
-pub use error::{Error, Result};
+pub use error::{Error, LostBatches, Result};
 pub use io::TrafficCounts;
 pub use longma_zoned_device::{self as device, ZonedDevice};
 pub use open::Info;
 pub use options::{Durability, Options};
 pub use read::{Iter, Snapshot};
+pub use repair::RepairReport;
 pub use store::{CheckReport, Statistics, Store, TierStatistics};

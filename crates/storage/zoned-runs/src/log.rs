@@ -1,19 +1,18 @@
 //! The write-ahead log: one part for each batch, in zones of its own. The manifest names the zones before anything is written
-//! to them, so a part that is missing, other than at the very end, is damage.
+//! to them, so a part that is missing, other than at the very end, is damage. [`crate::log_reader`] reads it back.
 //!
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2: a power cut leaves the write pointer at the first lost block.
 
-use crate::batch::Batch;
 use crate::codec::Input;
-use crate::error::{Result, damaged};
-use crate::io::{Io, Traffic};
+use crate::error::Result;
+use crate::io::{Io, Traffic, page_bytes};
 use crate::zones::Zones;
-use longma_zoned_device::{AlignedBuffer, ZoneNumber, ZonedDevice};
+use longma_zoned_device::{AlignedBuffer, Geometry, ZonedDevice};
 use std::collections::VecDeque;
 
 const MAGIC: u64 = 0x474f_4c6d_7572_676c;
 /// Magic number, map, batch, block, length, checksum of the batch, checksum of all that; then zeros.
-const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = 64;
 const CHECKED_BYTES: usize = 40;
 
 /// A zone of the log.
@@ -33,13 +32,15 @@ pub struct Log {
 }
 
 /// The pages that a batch of `bytes` encoded bytes takes in the log.
-const fn pages(bytes: usize, page_bytes: usize) -> u64 {
+pub const fn pages(bytes: usize, page_bytes: usize) -> u64 {
     (HEADER_BYTES + bytes).div_ceil(page_bytes) as u64
 }
 
 /// The longest batch that fits into a zone, bytes.
-pub fn longest_batch<D: ZonedDevice>(io: &Io<D>) -> u64 {
-    io.geometry.zone_capacity_blocks / io.page_blocks * io.page_bytes as u64 - HEADER_BYTES as u64
+pub fn longest_part(geometry: &Geometry) -> u64 {
+    let page = page_bytes(geometry) as u64;
+    let zone = geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);
+    (zone / page * page).saturating_sub(HEADER_BYTES as u64)
 }
 
 impl Log {
@@ -111,103 +112,30 @@ impl Log {
 }
 
 /// A part's header.
-struct Header {
-    map: u64,
-    batch: u64,
-    block: u64,
-    bytes: u32,
-    checksum: u32,
+pub struct Header {
+    pub map: u64,
+    pub batch: u64,
+    pub block: u64,
+    pub bytes: u32,
+    pub checksum: u32,
 }
 
-fn header(page: &[u8]) -> Option<Header> {
-    let mut input = Input(page);
-    let magic = input.u64()?;
-    let (map, batch, block) = (input.u64()?, input.u64()?, input.u64()?);
-    let (bytes, checksum) = (input.u32()?, input.u32()?);
-    let is_valid = magic == MAGIC && crc32c::crc32c(page.get(..CHECKED_BYTES)?) == input.u32()?;
-    is_valid.then_some(Header { map, batch, block, bytes, checksum })
-}
-
-/// Reads the log in `log_zones`, and calls `visit` with each batch from number `next` on. Returns the number after the last
-/// batch.
-///
-/// # Errors
-/// [`crate::Error::Damaged`] if a batch that was written completely cannot be read; errors of `visit`.
-pub fn replay<D: ZonedDevice>(
-    io: &Io<D>,
-    zones: &Zones,
-    log_zones: &[u32],
-    next: u64,
-    mut visit: impl FnMut(u64, Batch) -> Result<()>,
-) -> Result<u64> {
-    let mut expected: Option<u64> = None;
-    for (number, &zone) in log_zones.iter().enumerate() {
-        let start = io.geometry.start(ZoneNumber(zone)).0;
-        let Some(index) = zones.index_of(ZoneNumber(zone)) else {
-            return Err(damaged(start, "the manifest names it as the log's, but there is no such zone"));
-        };
-        let is_last = number + 1 == log_zones.len();
-        let (mut at, end) = (start, start + zones.zones[index].written);
-        while at + io.page_blocks <= end {
-            let Some(part) = read_part(io, at, end, is_last)? else { break };
-            let is_next = match expected {
-                Some(expected) => part.number == expected,
-                None => part.number <= next,
-            };
-            if !is_next {
-                return Err(damaged(
-                    at,
-                    format!("batch {} of the log is not the one expected here", part.number),
-                ));
-            }
-            expected = Some(part.number + 1);
-            at += part.blocks;
-            if part.number >= next {
-                visit(part.number, part.batch)?;
-            }
-        }
-        if !is_last && expected.is_none() {
-            return Err(damaged(start, "this zone of the log is empty, but the log goes on in another"));
-        }
+impl Header {
+    /// Decodes the header in the first page of a part.
+    pub fn decode(page: &[u8]) -> Option<Self> {
+        let mut input = Input(page);
+        let magic = input.u64()?;
+        let (map, batch, block) = (input.u64()?, input.u64()?, input.u64()?);
+        let (bytes, checksum) = (input.u32()?, input.u32()?);
+        let is_valid = magic == MAGIC && crc32c::crc32c(page.get(..CHECKED_BYTES)?) == input.u32()?;
+        is_valid.then_some(Self { map, batch, block, bytes, checksum })
     }
-    Ok(expected.unwrap_or(next).max(next))
-}
 
-struct Part {
-    number: u64,
-    blocks: u64,
-    batch: Batch,
-}
-
-/// Reads the part at block `at` of a zone that was written up to `end`. `None` if the zone's log ends here.
-fn read_part<D: ZonedDevice>(io: &Io<D>, at: u64, end: u64, is_last: bool) -> Result<Option<Part>> {
-    let front = io.read(at, 1)?;
-    let found = header(&front).filter(|header| header.map == io.map && header.block == at);
-    let Some(header) = found else {
-        // A zone that was finished reads as undefined after its last part.
-        if !is_last {
-            return Ok(None);
-        }
-        return Err(damaged(at, "the header of a part of the log is wrong"));
-    };
-    let blocks = pages(header.bytes as usize, io.page_bytes) * io.page_blocks;
-    if at + blocks > end {
-        // A power cut or a failed write has left only the front of the last part.
-        return Ok(None);
+    /// Whether a page that does not begin with a valid header once did: most of what a header repeats is right.
+    pub fn resembles(page: &[u8], map: u64, block: u64) -> bool {
+        let mut input = Input(page);
+        let words = [input.u64(), input.u64(), input.u64(), input.u64()];
+        let right = [words[0] == Some(MAGIC), words[1] == Some(map), words[3] == Some(block)];
+        right.into_iter().filter(|&right| right).count() >= 2
     }
-    let all = io.read(at, (blocks / io.page_blocks) as usize)?;
-    let bytes = &all[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
-    let batch = Batch::decode(bytes).filter(|_| crc32c::crc32c(bytes) == header.checksum);
-    match batch {
-        Some(batch) => Ok(Some(Part { number: header.batch, blocks, batch })),
-        None => Err(damaged(at, "the checksum of a batch in the log is wrong")),
-    }
-}
-
-/// Whether a zone that the manifest does not name begins with a batch from number `next` on. The manifest that named it is
-/// lost then.
-pub fn is_of_newer_log<D: ZonedDevice>(io: &Io<D>, start: u64, next: u64) -> Result<bool> {
-    let front = io.read(start, 1)?;
-    Ok(header(&front)
-        .is_some_and(|header| header.map == io.map && header.block == start && header.batch >= next))
 }

@@ -11,7 +11,7 @@ use crate::jobs::MergeJob;
 use crate::shared::Shared;
 use crate::table::Table;
 use crate::version::{Piece, Run, passes};
-use crate::writer::{Writer, flush_bytes, log_bytes, reserve};
+use crate::writer::Writer;
 use longma_zoned_device::ZonedDevice;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -44,10 +44,11 @@ impl Writer {
     pub fn maintain<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64) -> Result<()> {
         self.credit += bytes.max(LEAST_BATCH_BYTES);
         let memory = Arc::clone(&shared.version().memory);
-        let limit = flush_bytes(shared);
+        let sizes = shared.sizes();
+        let limit = sizes.flush_bytes();
         let is_full = memory.memory() >= shared.options.write_buffer_bytes / 2
             || memory.payload() >= limit
-            || self.log.bytes >= log_bytes(shared);
+            || self.log.bytes >= sizes.log_bytes();
         drop(memory);
         if is_full {
             if self.flush.is_some() {
@@ -61,7 +62,7 @@ impl Writer {
         }
         let credit = std::mem::take(&mut self.credit);
         let mut done = self.step_flush(shared, 2 * credit)?;
-        let is_short = self.zones.free() < reserve(shared) + self.zones.usable() / 16;
+        let is_short = self.zones.free() < shared.sizes().reserve_zones() + self.zones.usable() / 16;
         let urgency = if is_short { 4 } else { 1 };
         self.plan(shared, if is_short { OBSOLETE_PERCENT_IF_SHORT } else { MOST_OBSOLETE_PERCENT })?;
         for number in (0..self.merges.len()).rev() {
@@ -140,7 +141,8 @@ impl Writer {
         let obsolete = obsolete_records(&version.runs);
         let is_short = most_obsolete < MOST_OBSOLETE_PERCENT;
         let large = version.runs.iter().map(|run| run.pages()).sum::<u64>() * shared.io.page_bytes as u64;
-        if obsolete * 100 > records * most_obsolete && (is_short || large > 4 * flush_bytes(shared)) {
+        if obsolete * 100 > records * most_obsolete && (is_short || large > 4 * shared.sizes().flush_bytes())
+        {
             self.wants_full_merge = true;
         }
         if self.wants_full_merge && self.merges.is_empty() {
@@ -257,8 +259,8 @@ impl Writer {
     /// Whether a merge has complete tables enough to commit them, or space is short.
     fn is_commit_due<D: ZonedDevice>(&self, shared: &Shared<D>, number: usize) -> bool {
         let pages: u64 = self.merges[number].writer.tables.iter().map(|table| table.all_pages()).sum();
-        pages * shared.io.page_bytes as u64 >= COMMIT_BYTES.min(flush_bytes(shared))
-            || self.zones.free() < reserve(shared)
+        pages * shared.io.page_bytes as u64 >= COMMIT_BYTES.min(shared.sizes().flush_bytes())
+            || self.zones.free() < shared.sizes().reserve_zones()
     }
 
     /// Adds merged tables to the output run, and takes their keys from the inputs.
@@ -344,12 +346,16 @@ impl Writer {
     /// Checks that the device has room for changes other than deletions. If it has not, but merges can make room, does a
     /// part of that work.
     pub fn check_room<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
-        if self.zones.free() >= reserve(shared) {
+        if self.zones.free() >= shared.sizes().reserve_zones() {
             return Ok(());
         }
         let made = self.make_room(shared);
         let is_merging = self.stop_on_error(made)?;
-        if self.zones.free() >= reserve(shared) { Ok(()) } else { Err(self.full(shared, is_merging)) }
+        if self.zones.free() >= shared.sizes().reserve_zones() {
+            Ok(())
+        } else {
+            Err(self.full(shared, is_merging))
+        }
     }
 
     /// Does a part of the work that makes room. Returns whether there is more of it.
@@ -366,7 +372,7 @@ impl Writer {
             self.freeze(shared);
         }
         let mut done = 0;
-        while done < RECLAIM_BYTES && self.zones.free() < reserve(shared) {
+        while done < RECLAIM_BYTES && self.zones.free() < shared.sizes().reserve_zones() {
             let before = done;
             done += self.step_flush(shared, RECLAIM_BYTES - done)?;
             self.plan(shared, OBSOLETE_PERCENT_IF_FULL)?;

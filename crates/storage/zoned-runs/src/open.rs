@@ -2,11 +2,13 @@
 
 use crate::error::{Error, Result, damaged};
 use crate::io::{Io, page_bytes};
-use crate::log;
+use crate::log_reader;
+use crate::log_reader::LogContents;
 use crate::manifest::{Manifest, longest};
 use crate::memtable::MemTable;
 use crate::options::Options;
 use crate::shared::Shared;
+use crate::sizes::Sizes;
 use crate::store::Store;
 use crate::version::{Run, Version};
 use crate::writer::Writer;
@@ -18,8 +20,6 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// The smallest number of sequential zones.
-const FEWEST_ZONES: u32 = 16;
 /// The fewest zones that a device must allow to be open: for the log, a flush and a merge.
 const FEWEST_OPEN: u32 = 4;
 
@@ -48,6 +48,7 @@ impl<D: ZonedDevice> Store<D> {
     /// [`Error::Unsuitable`] if the device is too small or allows too few open zones; [`Error::Device`].
     pub fn format(device: D, id: u64) -> Result<D> {
         check_device(&device)?;
+        check_room(&device)?;
         Manifest::erase(&device)?;
         for zone in device.zones()?.into_iter().skip(device.geometry().conventional_zones as usize) {
             if zone.write_pointer > 0 && !matches!(zone.condition, Condition::ReadOnly | Condition::Offline) {
@@ -112,10 +113,10 @@ impl<D: ZonedDevice> Store<D> {
     /// be present, without a gap. Nothing is written before everything that recovery needs has been read.
     ///
     /// # Errors
-    /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::Damaged`] if a part of the log or of a manifest is lost;
-    /// [`Error::Device`].
+    /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::LogDamaged`] if batches in the log were written and cannot be
+    /// read; [`Error::Damaged`] if a part of a manifest is lost; [`Error::Device`].
     pub fn open(device: D, options: Options) -> Result<Self> {
-        Self::recover(device, options, false)
+        Self::recover(device, options, Access::Write).map(|(store, _)| store)
     }
 
     /// Opens the map on a device for reading. Nothing is written; the changes from the log stay in memory, which may take
@@ -124,10 +125,11 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// Those of [`Store::open`].
     pub fn open_read_only(device: D, options: Options) -> Result<Self> {
-        Self::recover(device, options, true)
+        Self::recover(device, options, Access::Read).map(|(store, _)| store)
     }
 
-    fn recover(device: D, options: Options, is_read_only: bool) -> Result<Self> {
+    /// Opens the map. Also returns what was in the log.
+    pub(crate) fn recover(device: D, options: Options, access: Access) -> Result<(Self, LogContents)> {
         let manifest = Manifest::read(&device)?;
         check_device(&device)?;
         let io = Io::new(device, manifest.map, options.cache_bytes);
@@ -147,10 +149,13 @@ impl<D: ZonedDevice> Store<D> {
             }
         }
         // Read the log once without changing anything, so that a failing open leaves the device as it is.
-        let end = log::replay(&io, &zones, &manifest.log_zones, manifest.next_batch, |_, _| Ok(()))?;
+        let log = log_reader::read(&io, &zones, &manifest.log_zones, manifest.next_batch, |_, _| Ok(()))?;
+        if let Some(error) = log.damage().filter(|_| matches!(access, Access::Read | Access::Write)) {
+            return Err(error);
+        }
         for zone in zones.zones.iter().filter(|zone| zone.role == Role::Free && zone.written > 0) {
             let start = io.geometry.start(zone.number).0;
-            if log::is_of_newer_log(&io, start, end)? {
+            if log_reader::is_of_newer_log(&io, start, log.next)? {
                 return Err(damaged(start, "the log goes on here, but the manifest that says so is lost"));
             }
         }
@@ -159,7 +164,7 @@ impl<D: ZonedDevice> Store<D> {
         let mut writer = Writer::new(zones, &manifest);
         // Numbers of tables that a power cut interrupted are not used again.
         writer.next_table += SKIPPED_TABLES;
-        writer.is_read_only = is_read_only;
+        writer.is_read_only = matches!(access, Access::Read | Access::Check);
         let shared = Arc::new(Shared {
             io,
             options,
@@ -168,8 +173,19 @@ impl<D: ZonedDevice> Store<D> {
             snapshots: Mutex::new(BTreeMap::new()),
         });
         writer.take_over(&shared, &manifest)?;
-        Ok(Self { shared, writer: Arc::new(Mutex::new(writer)) })
+        Ok((Self { shared, writer: Arc::new(Mutex::new(writer)) }, log))
     }
+}
+
+/// What a map is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
+    /// Reading, without the batches that cannot be read.
+    Check,
+    /// Writing, without the batches that cannot be read.
+    Repair,
 }
 
 impl Writer {
@@ -184,7 +200,7 @@ impl Writer {
         self.recovering = manifest.log_zones.clone();
         let zones = Zones::read(&shared.io.device)?;
         let (log_zones, first) = (&manifest.log_zones, manifest.next_batch);
-        let next = log::replay(&shared.io, &zones, log_zones, first, |number, batch| {
+        let log = log_reader::read(&shared.io, &zones, log_zones, first, |number, batch| {
             self.insert(shared, number, &batch);
             self.next_batch = number + 1;
             let is_full = shared.version().memory.memory() >= shared.options.write_buffer_bytes;
@@ -194,6 +210,7 @@ impl Writer {
             }
             Ok(())
         })?;
+        let next = log.next;
         self.next_batch = next;
         if self.is_read_only {
             return Ok(());
@@ -247,14 +264,26 @@ fn is_blank<D: ZonedDevice>(device: &D) -> Result<bool> {
     Ok(buffer.iter().all(|&byte| byte == 0))
 }
 
+/// Checks that a new map has room for records beside its work space, with the default write buffer.
+fn check_room<D: ZonedDevice>(device: &D) -> Result<()> {
+    let geometry = device.geometry();
+    let sizes = Sizes { geometry, write_buffer_bytes: Options::default().write_buffer_bytes };
+    let (zones, fewest) = (u64::from(geometry.sequential_zones), sizes.fewest_zones());
+    if zones >= fewest {
+        return Ok(());
+    }
+    let zone = geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);
+    let what = format!(
+        "it has {zones} sequential zones of {zone} bytes, and sorted runs need at least {fewest} of that size: give more zones or larger ones"
+    );
+    Err(Error::Unsuitable { device: device.name(), what })
+}
+
 fn check_device<D: ZonedDevice>(device: &D) -> Result<()> {
     let geometry = device.geometry();
     let unsuitable = |what: String| Err(Error::Unsuitable { device: device.name(), what });
     if geometry.conventional_zones == 0 {
         return unsuitable("it has no conventional zones; give it a second device that has".into());
-    }
-    if geometry.sequential_zones < FEWEST_ZONES {
-        return unsuitable(format!("it has fewer than {FEWEST_ZONES} sequential zones"));
     }
     let page = page_bytes(&geometry) as u64;
     let zone = geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);

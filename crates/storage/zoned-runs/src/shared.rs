@@ -2,6 +2,7 @@
 
 use crate::io::Io;
 use crate::options::Options;
+use crate::sizes::Sizes;
 use crate::version::Version;
 use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
@@ -20,6 +21,10 @@ pub struct Shared<D> {
 }
 
 impl<D> Shared<D> {
+    pub fn sizes(&self) -> Sizes {
+        Sizes { geometry: self.io.geometry, write_buffer_bytes: self.options.write_buffer_bytes }
+    }
+
     pub fn version(&self) -> Arc<Version> {
         Arc::clone(&self.version.read().ignore_poison())
     }

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::io::TrafficCounts;
 use crate::read::{Iter, Snapshot};
 use crate::shared::Shared;
-use crate::writer::{Writer, longest, longest_record, reserve};
+use crate::writer::Writer;
 use longma_zoned_device::{Block, ZonedDevice};
 use serde::Serialize;
 use std::ops::Bound;
@@ -173,12 +173,12 @@ impl<D: ZonedDevice> Store<D> {
 
     /// The longest key and the longest value, bytes.
     pub fn limits(&self) -> (usize, usize) {
-        longest_record(&self.shared)
+        self.shared.sizes().longest_record()
     }
 
     /// The longest batch, bytes of its keys and values with about ten bytes for each change.
     pub fn longest_batch(&self) -> usize {
-        longest(&self.shared) as usize
+        self.shared.sizes().longest_batch() as usize
     }
 
     /// Makes all changes so far durable.
@@ -282,7 +282,7 @@ impl<D: ZonedDevice> Store<D> {
             cache_bytes: io.cache.memory() as u64,
             zones: writer.zones.zones.len() as u64,
             free_zones: writer.zones.free(),
-            reserve_zones: reserve(&self.shared),
+            reserve_zones: self.shared.sizes().reserve_zones(),
             space_bytes: (writer.zones.zones.len() as u64 - writer.zones.free()) * zone_bytes,
             payload_bytes: writer.counts.payload_bytes,
             traffic: io.traffic(),

@@ -4,7 +4,7 @@
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::jobs::{FlushJob, MergeJob};
-use crate::log::{Log, longest_batch};
+use crate::log::Log;
 use crate::manifest::Manifest;
 use crate::memtable::MemTable;
 use crate::options::Durability;
@@ -16,9 +16,6 @@ use longma_locks::IgnorePoison;
 use longma_zoned_device::ZonedDevice;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// The smallest limit of a batch, bytes.
-const SHORT_BATCH_BYTES: u64 = 64 << 10;
 
 /// The state that only the writer uses.
 pub struct Writer {
@@ -246,7 +243,7 @@ impl Writer {
     }
 
     pub fn full<D: ZonedDevice>(&self, shared: &Shared<D>, is_merging: bool) -> Error {
-        let reserve = reserve(shared);
+        let reserve = shared.sizes().reserve_zones();
         Error::Full { device: shared.io.device.name(), free: self.zones.free(), reserve, is_merging }
     }
 
@@ -270,47 +267,8 @@ impl Writer {
     }
 }
 
-/// Bytes of changes after which the write buffer is written to tables: half of the buffer, and on a small device less.
-pub fn flush_bytes<D: ZonedDevice>(shared: &Shared<D>) -> u64 {
-    let geometry = &shared.io.geometry;
-    let device = u64::from(geometry.sequential_zones)
-        * geometry.zone_capacity_blocks
-        * u64::from(geometry.block_bytes);
-    (device / 64).min(shared.options.write_buffer_bytes / 2).max(1)
-}
-
-/// Bytes of the log after which the write buffer is written to tables: a batch takes whole pages, so small batches fill the log
-/// first.
-pub fn log_bytes<D: ZonedDevice>(shared: &Shared<D>) -> u64 {
-    (flush_bytes(shared) * 5 / 4).max(256 << 10)
-}
-
-/// The longest batch, bytes.
-pub fn longest<D: ZonedDevice>(shared: &Shared<D>) -> u64 {
-    (shared.options.write_buffer_bytes / 4)
-        .max(SHORT_BATCH_BYTES)
-        .min(longest_batch(&shared.io))
-        .min(flush_bytes(shared).max(SHORT_BATCH_BYTES))
-}
-
-/// Zones that only deletions, flushes and merges may use: for the log and the tables of two write buffers, and for merges.
-pub fn reserve<D: ZonedDevice>(shared: &Shared<D>) -> u64 {
-    let geometry = &shared.io.geometry;
-    let zone = geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);
-    let log = (2 * log_bytes(shared) + longest(shared)).div_ceil(zone) + 1;
-    let tables = ((flush_bytes(shared) + longest(shared)) * 9 / 4).div_ceil(zone);
-    log + tables + 4
-}
-
-/// The longest key and the longest value, bytes.
-pub fn longest_record<D: ZonedDevice>(shared: &Shared<D>) -> (usize, usize) {
-    let zone = shared.io.geometry.zone_capacity_blocks * u64::from(shared.io.geometry.block_bytes);
-    let key = 1024.min(zone / 16) as usize;
-    (key, (zone / 4).min(longest(shared) - key as u64 - 16).min(16 << 20) as usize)
-}
-
 fn check_lengths<D: ZonedDevice>(shared: &Shared<D>, batch: &Batch) -> Result<()> {
-    let (key_bytes, value_bytes) = longest_record(shared);
+    let (key_bytes, value_bytes) = shared.sizes().longest_record();
     for (key, value) in batch.changes() {
         if key.len() > key_bytes {
             return Err(Error::KeyLength { bytes: key.len(), longest: key_bytes });
@@ -319,7 +277,7 @@ fn check_lengths<D: ZonedDevice>(shared: &Shared<D>, batch: &Batch) -> Result<()
             return Err(Error::ValueLength { bytes: value.len(), longest: value_bytes });
         }
     }
-    let longest = longest(shared) as usize;
+    let longest = shared.sizes().longest_batch() as usize;
     if batch.bytes().len() > longest {
         return Err(Error::BatchLength { bytes: batch.bytes().len(), longest });
     }

@@ -25,6 +25,7 @@ fn read_all(device: Arc<MemoryDevice>, model: &Model, what: &str) -> bool {
         Ok(store) => store,
         Err(
             Error::Damaged { .. }
+            | Error::LogDamaged { .. }
             | Error::NotFormatted { .. }
             | Error::Unsuitable { .. }
             | Error::Stopped { .. },

@@ -1,8 +1,9 @@
 //! A full device refuses puts, and always accepts reads and deletions.
 
-use crate::support::{Model, assert_same, busy, memory, open};
+use crate::support::{Model, assert_same, busy, geometry, memory, open};
 use longma_random::SplitMix64;
-use longma_zoned_runs::{Batch, Error, Store};
+use longma_zoned_runs::device::{Geometry, MemoryDevice};
+use longma_zoned_runs::{Batch, Error, Options, Store};
 use std::sync::Arc;
 
 fn fill(
@@ -77,4 +78,22 @@ fn replacing_values_for_ever_does_not_fill_the_device() {
     }
     assert_same(&store, &model, "after replacing every value many times");
     assert!(store.statistics().full_merges > 3, "{:?}", store.statistics());
+}
+
+#[test]
+fn the_smallest_device_that_can_be_formatted_has_room_for_records() {
+    for zone_blocks in [16, 20, 60, 256, 2048] {
+        let small = |sequential_zones| {
+            let sizes =
+                Geometry { zone_blocks, zone_capacity_blocks: zone_blocks, ..geometry(sequential_zones) };
+            Store::format(MemoryDevice::new(sizes).unwrap(), 7)
+        };
+        let fewest = (1..).find(|&zones| small(zones).is_ok()).unwrap();
+        let refusal = small(fewest - 1).map(|_| ()).unwrap_err().to_string();
+        assert!(refusal.contains(&format!("at least {fewest} of that size")), "{refusal}");
+        let store = open(Arc::new(small(fewest).unwrap()), Options::default());
+        let filled = fill(&store, &mut SplitMix64::new(3), &mut Model::new());
+        let device = u64::from(fewest) * zone_blocks * 4096;
+        assert!(filled * 208 > device / 16, "{filled} records in {fewest} zones of {zone_blocks} blocks");
+    }
 }
