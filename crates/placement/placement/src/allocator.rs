@@ -149,6 +149,15 @@ impl Allocator {
         &mut self.scheduler
     }
 
+    /// Runs `work` with a store that records `actor` in the events of its changes.
+    pub fn on_behalf_of<T>(&mut self, actor: &str, work: impl FnOnce(&mut Self) -> T) -> T {
+        let acting = self.store.on_behalf_of(actor);
+        let own = std::mem::replace(&mut self.store, acting);
+        let result = work(self);
+        self.store = own;
+        result
+    }
+
     /// Number of decisions that had to be repeated because another allocator took the resources.
     pub fn conflicts(&self) -> u64 {
         self.conflicts

@@ -5,6 +5,8 @@
 mod accounts;
 mod agent_store;
 #[cfg(feature = "databases")]
+mod audit_log;
+#[cfg(feature = "databases")]
 mod backup;
 #[cfg(feature = "databases")]
 mod dead_hosts;
@@ -44,6 +46,7 @@ use crate::inventory::HostStatus;
 use crate::placement::Placement;
 use crate::request::Request;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// ID of a virtual machine. IDs are never reused.
 pub type VmId = i64;
@@ -114,7 +117,7 @@ pub struct Reserved {
 }
 
 /// An event.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
     /// Ascending number; 0 before the event is recorded.
@@ -129,6 +132,48 @@ pub struct Event {
     pub kind: String,
     /// Human-readable text.
     pub text: String,
+    /// Name of the token on whose behalf the change was made; `None` if the service made it on its own.
+    #[serde(default)]
+    pub actor: Option<String>,
+}
+
+/// A request that changed something or was refused.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AuditRecord {
+    /// Ascending number; 0 before the record is stored.
+    pub number: i64,
+    /// Time by the store's clock, in seconds since 1970.
+    pub at: i64,
+    /// Name of the caller's token; `None` if the caller was not authenticated.
+    pub actor: Option<String>,
+    /// Role of the token at that time.
+    pub role: Option<String>,
+    /// Tenant or host that the token was restricted to.
+    pub scope: Option<String>,
+    /// Address that the request came from.
+    pub peer: String,
+    /// HTTP method and path.
+    pub action: String,
+    /// What it was about, where the path does not say so: "virtual machine 12 (acme/db)". May be empty.
+    pub object: String,
+    /// HTTP status of the answer.
+    pub status: u16,
+    /// Why the request was refused or failed.
+    pub problem: Option<String>,
+}
+
+/// Selects records of the audit log.
+#[derive(Clone, Debug, Default)]
+pub struct AuditQuery {
+    /// Only those of the token with this name.
+    pub actor: Option<String>,
+    /// Only those with a lower number, for paging; 0 begins with the newest.
+    pub before: i64,
+    /// Only those at or after this time, in seconds since 1970.
+    pub since: i64,
+    /// Maximum number of results; 0 means no limit.
+    pub limit: usize,
 }
 
 /// A condition that an operator should know about until it is cleared.
@@ -150,7 +195,7 @@ pub struct Alarm {
 }
 
 /// An access token of a service. The store keeps only a digest of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Token {
     /// Unique name.
@@ -163,6 +208,12 @@ pub struct Token {
     pub scope: Option<String>,
     /// Creation time by the store's clock, in seconds since 1970.
     pub created_at: i64,
+    /// When it expires, in seconds since 1970; `None` if it does not.
+    #[serde(default)]
+    pub expires_at: Option<i64>,
+    /// When it was last used, in seconds since 1970, as last recorded; `None` if never.
+    #[serde(default)]
+    pub used_at: Option<i64>,
 }
 
 /// Resource limits of a tenant. `None` means unlimited.
@@ -202,8 +253,8 @@ pub struct Counts {
     pub vms: Vec<(VmState, u64)>,
     /// Hosts by status.
     pub hosts: Vec<(HostStatus, u64)>,
-    /// Active alarms.
-    pub alarms: u64,
+    /// Active alarms by kind.
+    pub alarms: Vec<(String, u64)>,
 }
 
 /// Selects virtual machines.
@@ -310,6 +361,9 @@ pub enum StoreError {
 
 /// All operations of a store, those of agents included. A call that changes something returns after the change is durable.
 pub trait Store: AgentStore {
+    /// Returns the same store, whose changes record events with this actor.
+    fn on_behalf_of(&self, actor: &str) -> Arc<dyn Store>;
+
     /// Adds a host, or replaces its description.
     ///
     /// # Errors
@@ -475,6 +529,37 @@ pub trait Store: AgentStore {
     /// If the database fails.
     fn remove_token(&self, name: &str) -> Result<bool, StoreError>;
 
+    /// Records when tokens were last used, by their digests, in seconds since 1970. Earlier times than the recorded ones
+    /// and unknown tokens are ignored.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn record_token_uses(&self, uses: &[(String, i64)]) -> Result<(), StoreError>;
+
+    /// Appends a record to the audit log. The store assigns its number and time.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn append_audit(&self, record: &AuditRecord) -> Result<(), StoreError>;
+
+    /// Returns records of the audit log, newest first.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn audit_log(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError>;
+
+    /// Returns the quota that a tenant gets with its first virtual machine.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn default_quota(&self) -> Result<Quota, StoreError>;
+
+    /// Sets the quota of tenants to come. Present tenants keep theirs.
+    ///
+    /// # Errors
+    /// If the database fails.
+    fn set_default_quota(&self, quota: &Quota) -> Result<(), StoreError>;
+
     /// Sets the quota of a tenant. Existing virtual machines above it are kept.
     ///
     /// # Errors
@@ -488,7 +573,7 @@ pub trait Store: AgentStore {
     fn tenants(&self) -> Result<Vec<TenantUse>, StoreError>;
 
     /// Deletes what only history needs and ended before `before`, in seconds since 1970: deleted virtual machines with
-    /// their idempotency keys, events, cleared alarms. Returns the number of deleted records.
+    /// their idempotency keys, events, cleared alarms, the audit log, expired tokens. Returns the number of deleted records.
     ///
     /// # Errors
     /// If the database fails.

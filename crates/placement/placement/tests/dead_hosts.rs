@@ -103,7 +103,7 @@ fn evacuated_virtual_machines_start_elsewhere_and_the_host_can_be_removed() {
             digest: "d".into(),
             role: "agent".into(),
             scope: Some("h1".into()),
-            created_at: 0,
+            ..Token::default()
         };
         store.put_token(&agent).unwrap();
         store.raise_alarm("h1", None, "agent-silent", 1.0).unwrap();

@@ -298,7 +298,8 @@ fn a_database_has_a_permanent_identity() {
     let path = folder.path().join("placement.db");
     let first = SqlStore::open_file(&path).unwrap().identity().unwrap();
     let file = rusqlite::Connection::open(&path).unwrap();
-    file.execute_batch("DROP TABLE identity; PRAGMA user_version = 3").unwrap();
+    let statements = format!("{} DROP TABLE identity; PRAGMA user_version = 3", databases::TO_VERSION_4);
+    file.execute_batch(&statements).unwrap();
     drop(file);
     assert_ne!(SqlStore::open_file(&path).unwrap().identity().unwrap(), first);
 }
@@ -533,7 +534,7 @@ fn counts_match_the_list() {
         counts.hosts.sort_by_key(|(_, count)| *count);
         assert_eq!(counts.vms, [(VmState::Creating, 1), (VmState::Reserved, 1)]);
         assert_eq!(counts.hosts, [(HostStatus::Draining, 1), (HostStatus::Up, 2)]);
-        assert_eq!(counts.alarms, 1);
+        assert_eq!(counts.alarms, [("test".to_string(), 1)]);
         assert_eq!(store.host_names().unwrap(), ["a", "b", "c"]);
     });
 }

@@ -49,7 +49,7 @@ impl SqlStore {
             return Err(StoreError::Format(wrong.into()));
         }
         schema::prepare_postgres(&writer)?;
-        Self::from_connections(Box::new(writer), Box::new(Postgres::new(config)?), None)
+        Self::from_connections(Box::new(writer), Box::new(Postgres::new(config)?), None, None)
     }
 }
 

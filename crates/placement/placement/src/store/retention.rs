@@ -1,5 +1,5 @@
 //! Deletes records that only history needs: deleted virtual machines with their idempotency keys, old events, cleared
-//! alarms.
+//! alarms, the audit log, expired tokens.
 
 use super::sql::{Database, values};
 use super::tables::Result;
@@ -20,5 +20,9 @@ pub(super) fn prune(db: &dyn Database, before: i64) -> Result<usize> {
     let sql = "DELETE FROM alarms WHERE number IN (SELECT number FROM alarms
         WHERE cleared_at < ?1 ORDER BY number LIMIT ?2)";
     let alarms = db.run(sql, values![before, MAX_RECORDS])?;
-    Ok(vms + events + alarms)
+    let sql = "DELETE FROM audit_log WHERE number IN (SELECT number FROM audit_log
+        WHERE at < ?1 ORDER BY number LIMIT ?2)";
+    let requests = db.run(sql, values![before, MAX_RECORDS])?;
+    let tokens = db.run("DELETE FROM tokens WHERE expires_at < ?1", values![before])?;
+    Ok(vms + events + alarms + requests + tokens)
 }

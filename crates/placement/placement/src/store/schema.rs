@@ -11,7 +11,7 @@ const APPLICATION: i32 = 0x4c70_6c61;
 
 /// One migration per schema version; the last one is the current version. Table constraints reject double reservations.
 /// Written in SQLite's dialect; [`postgres_dialect`] translates to PostgreSQL's.
-const MIGRATIONS: [&str; 4] = ["
+const MIGRATIONS: [&str; 5] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -139,6 +139,33 @@ CREATE TABLE identity (
     identity TEXT NOT NULL
 ) STRICT;
 INSERT INTO identity (one, identity) VALUES (1, lower(hex(randomblob(16))));
+", "
+-- The token on whose behalf a change was made.
+ALTER TABLE events ADD COLUMN actor TEXT;
+ALTER TABLE tokens ADD COLUMN expires_at INTEGER;
+ALTER TABLE tokens ADD COLUMN used_at INTEGER;
+-- Requests that changed something or were refused. Rows are only added, and deleted when the retention period is over.
+CREATE TABLE audit_log (
+    number INTEGER PRIMARY KEY AUTOINCREMENT,
+    at INTEGER NOT NULL,
+    actor TEXT,
+    role TEXT,
+    scope TEXT,
+    peer TEXT NOT NULL,
+    action TEXT NOT NULL,
+    object TEXT NOT NULL,
+    status INTEGER NOT NULL,
+    problem TEXT
+) STRICT;
+CREATE INDEX audit_log_of_actor ON audit_log (actor, number);
+-- The quota that a tenant gets with its first virtual machine.
+CREATE TABLE default_quota (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    most_vms INTEGER,
+    most_vcpus INTEGER,
+    most_memory_mib INTEGER
+) STRICT;
+INSERT INTO default_quota (one) VALUES (1);
 "];
 
 /// Creates the tables of a new file, or migrates an older file.

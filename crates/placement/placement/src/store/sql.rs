@@ -193,12 +193,49 @@ pub(super) trait Database {
     /// Begins a read transaction with a consistent snapshot of all tables.
     fn begin_snapshot(&self) -> Result<(), Failure>;
 
+    /// The actor that events of this connection are recorded with.
+    fn actor(&self) -> Option<&str> {
+        None
+    }
+
     /// Performs occasional maintenance. Called when no transaction is open and all answers are sent.
     fn maintain(&self) {}
 
     /// First row of a query, if there is one.
     fn row(&self, sql: &str, values: &[Value]) -> Result<Option<Row>, Failure> {
         Ok(self.rows(sql, values)?.into_iter().next())
+    }
+}
+
+/// A connection that records events with an actor.
+pub(super) struct ActingDatabase<'a> {
+    pub db: &'a dyn Database,
+    pub actor: &'a str,
+}
+
+impl Database for ActingDatabase<'_> {
+    fn run(&self, sql: &str, values: &[Value]) -> Result<usize, Failure> {
+        self.db.run(sql, values)
+    }
+
+    fn rows(&self, sql: &str, values: &[Value]) -> Result<Vec<Row>, Failure> {
+        self.db.rows(sql, values)
+    }
+
+    fn run_all(&self, queries: &[Query<'_>]) -> Result<Vec<Answer>, Failure> {
+        self.db.run_all(queries)
+    }
+
+    fn begin(&self) -> Result<(), Failure> {
+        self.db.begin()
+    }
+
+    fn begin_snapshot(&self) -> Result<(), Failure> {
+        self.db.begin_snapshot()
+    }
+
+    fn actor(&self) -> Option<&str> {
+        Some(self.actor)
     }
 }
 

@@ -4,12 +4,13 @@
 use super::file_identity::FileIdentity;
 use super::jobs::{WriteConnection, Writer};
 use super::pending::Pending;
-use super::sql::{Database, OpenTransaction, Query, Row, Value, values};
+use super::sql::{ActingDatabase, Database, OpenTransaction, Query, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};
 use super::{
-    AgentStore, Alarm, Counts, Event, Intent, Quota, Reservation, Reserved, Store, StoreError, StoredHost,
-    TenantUse, Token, Vm, VmId, VmQuery, VmState, accounts, dead_hosts, retention,
+    AgentStore, Alarm, AuditQuery, AuditRecord, Counts, Event, Intent, Quota, Reservation, Reserved, Store,
+    StoreError, StoredHost, TenantUse, Token, Vm, VmId, VmQuery, VmState, accounts, audit_log, dead_hosts,
+    retention,
 };
 use crate::host::Host;
 use crate::inventory::HostStatus;
@@ -21,6 +22,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A store in a SQLite file ([`SqlStore::open_file`]) or a PostgreSQL database ([`SqlStore::connect`]).
 pub struct SqlStore {
+    connections: Arc<Connections>,
+    /// Recorded in events.
+    actor: Option<Arc<str>>,
+}
+
+struct Connections {
     // Declared first, so that it is dropped before the writer: the last connection to close empties SQLite's log.
     _checkpointer: Option<Checkpointer>,
     writer: Writer,
@@ -35,31 +42,41 @@ impl std::fmt::Debug for SqlStore {
 }
 
 impl SqlStore {
-    /// Creates a store from a write and a read connection. The tables must exist.
+    /// Creates a store from a write and a read connection. The tables must exist. With `file_identity` the store checks
+    /// that the database's files stay in place.
     pub(super) fn from_connections(
         writing: WriteConnection,
         reading: WriteConnection,
         checkpointer: Option<Checkpointer>,
+        file_identity: Option<Arc<FileIdentity>>,
     ) -> Result<Self> {
         let (writer, reader) = (Writer::start(writing)?, Mutex::new(reading));
-        Ok(Self { _checkpointer: checkpointer, writer, reader, file_identity: None })
-    }
-
-    /// Makes the store check that the database's files stay in place.
-    pub(super) fn at(self, file_identity: Arc<FileIdentity>) -> Self {
-        Self { file_identity: Some(file_identity), ..self }
+        let connections = Connections { _checkpointer: checkpointer, writer, reader, file_identity };
+        Ok(Self { connections: Arc::new(connections), actor: None })
     }
 
     fn read(&self) -> MutexGuard<'_, WriteConnection> {
         // A panic while reading leaves no inconsistent state.
-        self.reader.lock().ignore_poison()
+        self.connections.reader.lock().ignore_poison()
     }
 
     fn change<T: Send + 'static>(
         &self,
         change: impl FnMut(&dyn Database) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        self.writer.change(change)
+        self.connections.writer.change(self.acting(change))
+    }
+
+    /// Makes a change record this store's actor.
+    fn acting<T>(
+        &self,
+        mut change: impl FnMut(&dyn Database) -> Result<T> + Send + 'static,
+    ) -> impl FnMut(&dyn Database) -> Result<T> + Send + 'static {
+        let actor = self.actor.clone();
+        move |db| match &actor {
+            Some(actor) => change(&ActingDatabase { db, actor }),
+            None => change(db),
+        }
     }
 }
 
@@ -113,7 +130,7 @@ fn reservations_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHos
 }
 
 /// SQL row limit; 0 means no limit.
-fn limit(limit: usize) -> i64 {
+pub(super) fn limit(limit: usize) -> i64 {
     if limit == 0 { i64::MAX } else { i64::try_from(limit).unwrap_or(i64::MAX) }
 }
 
@@ -147,6 +164,10 @@ impl AgentStore for SqlStore {
 }
 
 impl Store for SqlStore {
+    fn on_behalf_of(&self, actor: &str) -> Arc<dyn Store> {
+        Arc::new(Self { connections: self.connections.clone(), actor: Some(actor.into()) })
+    }
+
     fn put_host(&self, host: &Host, overcommit_percent: u32) -> Result<()> {
         host.check().map_err(|e| StoreError::Conflict { host: e.host, what: e.problem })?;
         let host = host.clone();
@@ -206,7 +227,7 @@ impl Store for SqlStore {
     }
 
     fn reserve(&self, reservation: Reservation) -> Pending<Reserved> {
-        self.writer.submit(move |db| tables::reserve(db, &reservation))
+        self.connections.writer.submit(self.acting(move |db| tables::reserve(db, &reservation)))
     }
 
     fn earlier_answer(&self, request: &Request, key: &str) -> Result<Option<Reserved>> {
@@ -265,7 +286,7 @@ impl Store for SqlStore {
 
     fn events(&self, after: i64, count: usize) -> Result<Vec<Event>> {
         let db = self.read();
-        let sql = "SELECT number, at, vm, hosts.name, kind, text FROM events
+        let sql = "SELECT number, at, vm, hosts.name, kind, text, actor FROM events
             LEFT JOIN hosts ON hosts.id = events.host WHERE number > ?1 ORDER BY number LIMIT ?2";
         let event = |r: &Row| {
             Ok(Event {
@@ -275,6 +296,7 @@ impl Store for SqlStore {
                 host: r.get(3)?,
                 kind: r.get(4)?,
                 text: r.get(5)?,
+                actor: r.get(6)?,
             })
         };
         db.rows(sql, values![after, limit(count)])?.iter().map(event).collect()
@@ -345,6 +367,29 @@ impl Store for SqlStore {
         self.change(move |db| Ok(db.run("DELETE FROM tokens WHERE name = ?1", values![&name])? > 0))
     }
 
+    fn record_token_uses(&self, uses: &[(String, i64)]) -> Result<()> {
+        let uses = uses.to_vec();
+        self.change(move |db| accounts::record_token_uses(db, &uses))
+    }
+
+    fn append_audit(&self, record: &AuditRecord) -> Result<()> {
+        let record = record.clone();
+        self.change(move |db| audit_log::append(db, &record))
+    }
+
+    fn audit_log(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>> {
+        audit_log::records(&**self.read(), query)
+    }
+
+    fn default_quota(&self) -> Result<Quota> {
+        accounts::default_quota(&**self.read())
+    }
+
+    fn set_default_quota(&self, quota: &Quota) -> Result<()> {
+        let quota = *quota;
+        self.change(move |db| accounts::set_default_quota(db, &quota))
+    }
+
     fn set_quota(&self, tenant: &str, quota: &Quota) -> Result<()> {
         let (tenant, quota) = (tenant.to_string(), *quota);
         self.change(move |db| accounts::set_quota(db, &tenant, &quota))
@@ -365,7 +410,7 @@ impl Store for SqlStore {
     }
 
     fn check_files_in_place(&self) -> Result<()> {
-        self.file_identity.as_ref().map_or(Ok(()), |files| files.check().map_err(StoreError::Unreachable))
+        self.connections.file_identity.as_ref().map_or(Ok(()), |files| files.check().map_err(StoreError::Unreachable))
     }
 
     fn counts(&self) -> Result<Counts> {
@@ -375,11 +420,11 @@ impl Store for SqlStore {
         };
         let vms = by("SELECT state, count(*) FROM vms WHERE state <> 'deleted' GROUP BY state")?;
         let hosts = by("SELECT status, count(*) FROM hosts GROUP BY status")?;
-        let alarms = by("SELECT 'standing', count(*) FROM alarms WHERE cleared_at IS NULL")?;
+        let alarms = by("SELECT kind, count(*) FROM alarms WHERE cleared_at IS NULL GROUP BY kind ORDER BY kind")?;
         Ok(Counts {
             vms: vms.iter().filter_map(|(state, n)| Some((VmState::named(state)?, *n as u64))).collect(),
             hosts: hosts.iter().map(|(status, n)| (parse_status(status), *n as u64)).collect(),
-            alarms: alarms.first().map_or(0, |alarms| alarms.1 as u64),
+            alarms: alarms.into_iter().map(|(kind, n)| (kind, n as u64)).collect(),
         })
     }
 

@@ -36,8 +36,8 @@ impl SqlStore {
         let checkpointer = Checkpointer::start(connect(path)?, almost_done.clone())?;
         let file_identity = Arc::new(FileIdentity::of(path));
         let write_database = WriteDatabase { connection, almost_done, file_identity: file_identity.clone() };
-        let store = Self::from_connections(Box::new(write_database), Box::new(reader), Some(checkpointer))?;
-        Ok(store.at(file_identity))
+        let (writing, reading) = (Box::new(write_database), Box::new(reader));
+        Self::from_connections(writing, reading, Some(checkpointer), Some(file_identity))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
         let writer = connect(path).unwrap();
         let now: i64 = writer.query_row("PRAGMA page_count", [], |row| row.get(0)).unwrap();
         writer.pragma_update(None, "max_page_count", now + pages).unwrap();
-        SqlStore::from_connections(Box::new(writer), Box::new(connect(path).unwrap()), None).unwrap()
+        SqlStore::from_connections(Box::new(writer), Box::new(connect(path).unwrap()), None, None).unwrap()
     }
 
     #[test]
@@ -290,8 +290,8 @@ mod tests {
                     scope.spawn(|| {
                         for _ in 0..500 {
                             let (kind, text) = ("test".to_string(), text.clone());
-                            let event =
-                                crate::store::Event { number: 0, at: 0, vm: None, host: None, kind, text };
+                            let (number, at, vm, host, actor) = (0, 0, None, None, None);
+                            let event = crate::store::Event { number, at, vm, host, kind, text, actor };
                             store.record_event(&event).unwrap();
                         }
                     })
@@ -317,7 +317,8 @@ mod tests {
         let writer = connect(&path).unwrap();
         writer.busy_timeout(Duration::from_millis(10)).unwrap();
         let store =
-            SqlStore::from_connections(Box::new(writer), Box::new(connect(&path).unwrap()), None).unwrap();
+            SqlStore::from_connections(Box::new(writer), Box::new(connect(&path).unwrap()), None, None)
+                .unwrap();
         let other = connect(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         let longest = std::thread::scope(|scope| {

@@ -42,9 +42,16 @@ fn parse_host_id(name: &str, found: Option<&Row>) -> Result<(i64, String)> {
     Ok((found.get(0)?, found.get(1)?))
 }
 
-fn event_query(vm: Option<VmId>, host: Option<i64>, origin: i64, kind: &str, text: &str) -> Query<'static> {
-    let sql = "INSERT INTO events (at, vm, host, origin, kind, text) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    Query::new(sql, values![now(), vm, host, origin, kind, text])
+fn event_query(
+    db: &dyn Database,
+    vm: Option<VmId>,
+    host: Option<i64>,
+    origin: i64,
+    kind: &str,
+    text: &str,
+) -> Query<'static> {
+    let sql = "INSERT INTO events (at, vm, host, origin, kind, text, actor) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    Query::new(sql, values![now(), vm, host, origin, kind, text, db.actor()])
 }
 
 pub(super) fn event(
@@ -55,7 +62,7 @@ pub(super) fn event(
     kind: &str,
     text: &str,
 ) -> Result<()> {
-    let query = event_query(vm, host, origin, kind, text);
+    let query = event_query(db, vm, host, origin, kind, text);
     db.run(&query.sql, &query.values)?;
     Ok(())
 }
@@ -313,7 +320,7 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     members::check(db, host, None, request, placement)?;
     let created_at = now();
     let id = insert_vm(db, host, request, placement, created_at)?;
-    require_all(db, &placement.host, reservation_changes(host, id, reservation)?)?;
+    require_all(db, &placement.host, reservation_changes(db, host, id, reservation)?)?;
     let vm = Vm {
         id,
         request: request.clone(),
@@ -352,7 +359,12 @@ fn insert_vm(
 }
 
 /// The statements of a reservation other than inserting its row.
-fn reservation_changes(host: i64, id: VmId, reservation: &Reservation) -> Result<Vec<RequiredChange>> {
+fn reservation_changes(
+    db: &dyn Database,
+    host: i64,
+    id: VmId,
+    reservation: &Reservation,
+) -> Result<Vec<RequiredChange>> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let mut all = reserve_changes(host, id, placement);
     for group in &placement.groups {
@@ -368,7 +380,7 @@ fn reservation_changes(host: i64, id: VmId, reservation: &Reservation) -> Result
         let values = values![&request.tenant, key, serde_json::to_string(request)?, id, now()];
         all.push(RequiredChange::new(sql, values, "its idempotency key was not stored".into()));
     }
-    let event = event_query(Some(id), Some(host), reservation.origin, "reserved", "");
+    let event = event_query(db, Some(id), Some(host), reservation.origin, "reserved", "");
     all.push(RequiredChange { query: event, error_if_unchanged: "nothing was recorded".into() });
     Ok(all)
 }

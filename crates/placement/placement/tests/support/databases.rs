@@ -48,6 +48,27 @@ impl Database {
     }
 }
 
+/// Removes what version 5 of the schema added, so that the next opening migrates again.
+pub const TO_VERSION_4: &str = "ALTER TABLE events DROP COLUMN actor; ALTER TABLE tokens DROP COLUMN expires_at;
+    ALTER TABLE tokens DROP COLUMN used_at; DROP TABLE audit_log; DROP TABLE default_quota;";
+
+impl Database {
+    /// Takes the database back to version 4 of the schema.
+    pub fn downgrade_to_version_4(&self) {
+        match self {
+            Database::File(folder) => {
+                let file = rusqlite::Connection::open(folder.path().join("placement.db")).unwrap();
+                file.execute_batch(&format!("{TO_VERSION_4} PRAGMA user_version = 4")).unwrap();
+            }
+            Database::Server { .. } => {
+                let mut client = postgres::Client::connect(&self.url(), postgres::NoTls).unwrap();
+                let version = "UPDATE longma_placement_version SET version = 4";
+                client.batch_execute(&format!("{TO_VERSION_4} {version}")).unwrap();
+            }
+        }
+    }
+}
+
 impl Drop for Database {
     fn drop(&mut self) {
         if let Database::Server { server, name } = self {

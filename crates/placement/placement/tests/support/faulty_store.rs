@@ -82,6 +82,25 @@ impl AgentStore for FaultyStore {
 }
 
 impl Store for FaultyStore {
+    fn on_behalf_of(&self, actor: &str) -> Arc<dyn Store> {
+        // No test with faults makes changes on behalf of others.
+        self.inner.on_behalf_of(actor)
+    }
+    fn record_token_uses(&self, uses: &[(String, i64)]) -> Result<(), StoreError> {
+        self.change(|s| s.record_token_uses(uses))
+    }
+    fn append_audit(&self, record: &AuditRecord) -> Result<(), StoreError> {
+        self.change(|s| s.append_audit(record))
+    }
+    fn audit_log(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
+        self.read(|s| s.audit_log(query))
+    }
+    fn default_quota(&self) -> Result<Quota, StoreError> {
+        self.read(|s| s.default_quota())
+    }
+    fn set_default_quota(&self, quota: &Quota) -> Result<(), StoreError> {
+        self.change(|s| s.set_default_quota(quota))
+    }
     fn put_host(&self, host: &Host, percent: u32) -> Result<(), StoreError> {
         self.change(|s| s.put_host(host, percent))
     }
