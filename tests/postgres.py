@@ -279,7 +279,7 @@ def main():
         stack.callback(server.stop)
         # Stop the server when this process is terminated.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        tests = ["cargo", "test", "--workspace", "--locked", "--test", "store", "--test", "postgres"]
+        tests = ["cargo", "test", "--workspace", "--locked", "--test", "accounts", "--test", "store", "--test", "postgres"]
         subprocess.run(tests, cwd=ROOT, check=True, env={**os.environ, "LONGMA_TEST_POSTGRES": server.url}, timeout=1800)
         if arguments.longma:
             two_services(arguments.longma.resolve(), server, folder, arguments.kills)

@@ -2,10 +2,10 @@
 
 use super::check::wrapped;
 use super::terminal::{self, print, print_json};
-use super::why::time;
 use super::{Format, Outcome, StateOption, width};
 use longma_affinity::tune::history::{Changed, Run, runs};
 use longma_affinity::tune::log;
+use longma_command_line::utc_time;
 use longma_text::display_path;
 use serde_json::json;
 
@@ -53,9 +53,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 /// A run with its changes.
 fn text(run: &Run, width: usize) -> String {
-    let begun = run.begun.map_or("before the log's beginning".into(), time);
+    let begun = run.begun.map_or("before the log's beginning".into(), utc_time);
     let ended = match (run.ended, &run.end) {
-        (Some(at), Some(end)) => format!("until {}: {end}", time(at)),
+        (Some(at), Some(end)) => format!("until {}: {end}", utc_time(at)),
         _ => "still runs, or was killed: `longma affinity restore` restores the settings".into(),
     };
     let count: usize = run.changed.iter().map(|changed| changed.changes.len()).sum();

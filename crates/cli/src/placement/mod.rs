@@ -15,6 +15,7 @@ mod vms;
 mod watch;
 
 use clap::Subcommand;
+use longma_command_line::output::print as print_text;
 use std::error::Error;
 use std::process::ExitCode;
 
@@ -94,6 +95,10 @@ enum PlacementCommand {
     Token(access::TokenArguments),
     /// Show or set the quotas of tenants.
     Quota(access::QuotaArguments),
+    /// Print a Grafana dashboard of the service's metrics, as JSON.
+    Dashboard,
+    /// List who changed what, from where and with which result, and whom the service refused.
+    AuditLog(access::AuditLogArguments),
 }
 
 /// Runs `longma placement`.
@@ -126,5 +131,7 @@ pub fn run(args: Args) -> Outcome {
         PlacementCommand::Restore(arguments) => backup::restore(&arguments),
         PlacementCommand::Token(arguments) => access::token(&arguments),
         PlacementCommand::Quota(arguments) => access::quota(&arguments),
+        PlacementCommand::Dashboard => print_text(longma_placement_service::GRAFANA_DASHBOARD),
+        PlacementCommand::AuditLog(arguments) => access::audit_log(&arguments),
     }
 }

@@ -158,7 +158,7 @@ pub struct ServeArguments {
     /// The same for each virtual CPU [default: 4MiB; 0 with --hypervisor fake].
     #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
     vcpu_overhead: Option<u32>,
-    /// How long to keep deleted virtual machines, events and cleared alarms; 0 keeps them for good.
+    /// How long to keep deleted virtual machines, events, cleared alarms, the audit log and expired tokens; 0 keeps them for good.
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     retention: u32,
 }

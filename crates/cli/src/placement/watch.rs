@@ -36,7 +36,8 @@ pub fn events(arguments: &EventsArguments) -> Outcome {
                 let vm = event.vm.map(|id| format!(" virtual machine {id}")).unwrap_or_default();
                 let host = event.host.map(|host| format!(" on {host}")).unwrap_or_default();
                 let text = if event.text.is_empty() { String::new() } else { format!(": {}", event.text) };
-                print_line(&format!("{:>6} {}{vm}{host}{text}", event.number, event.kind))
+                let actor = event.actor.map(|actor| format!(" by {actor}")).unwrap_or_default();
+                print_line(&format!("{:>6} {}{vm}{host}{actor}{text}", event.number, event.kind))
             }
         };
         left -= 1;

@@ -1,7 +1,9 @@
-//! What the subcommands of `longma` share: their output, sizes in options, and the terminal's input modes.
+//! What the subcommands of `longma` share: their output, sizes in options, times, and the terminal's input modes.
 
 pub mod output;
 pub mod raw_mode;
 mod size;
+mod time;
 
 pub use size::size;
+pub use time::utc_time;

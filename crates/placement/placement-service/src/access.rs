@@ -6,6 +6,8 @@ use crate::problem::HttpProblem;
 use crate::wire::ProblemKind;
 use longma_placement::store::{Token, Vm};
 use sha2::{Digest, Sha256};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Permissions of a token's bearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +56,11 @@ pub fn new_token() -> Result<String, getrandom::Error> {
     Ok(format!("longma-{}", hexadecimal(bytes)))
 }
 
+/// Seconds since 1970; 0 if the clock is earlier.
+pub(crate) fn now() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs() as i64)
+}
+
 /// The authenticated caller of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
@@ -64,6 +71,10 @@ pub(crate) struct Caller {
     pub scope: Option<String>,
     /// Digest of the token. The name alone is not enough, because it may be reused.
     pub digest: String,
+    /// When the token expires, in seconds since 1970.
+    pub expires_at: Option<i64>,
+    /// What the request is about, for the audit log. Clones share it.
+    object: Arc<OnceLock<String>>,
 }
 
 impl Caller {
@@ -76,7 +87,34 @@ impl Caller {
             role,
             scope: token.scope.clone(),
             digest: token.digest.clone(),
+            expires_at: token.expires_at,
+            object: Arc::default(),
         })
+    }
+
+    /// The caller of a new request with the same token.
+    pub fn with_new_object(&self) -> Self {
+        Self { object: Arc::default(), ..self.clone() }
+    }
+
+    /// For how many seconds the token has been expired; `None` if it is valid.
+    pub fn expired_for_s(&self) -> Option<i64> {
+        self.expires_at.map(|end| now() - end).filter(|late| *late >= 0)
+    }
+
+    /// States what the request is about, for the audit log. The first statement counts.
+    pub fn concerns(&self, object: impl FnOnce() -> String) {
+        self.object.get_or_init(object);
+    }
+
+    /// States the virtual machine that the request is about.
+    pub fn concerns_vm(&self, vm: &Vm) {
+        self.concerns(|| format!("virtual machine {} ({}/{})", vm.id, vm.request.tenant, vm.request.name));
+    }
+
+    /// What the request is about, as far as stated.
+    pub fn object(&self) -> &str {
+        self.object.get().map_or("", |object| object)
     }
 
     /// Rejects callers with other roles.

@@ -29,6 +29,9 @@ pub use client::Client;
 pub use data_dir::{Access, DATABASE, default_data_dir, restore};
 pub use serve::{Options, ServeError, serve};
 
+/// A Grafana dashboard of the metrics, as JSON.
+pub const GRAFANA_DASHBOARD: &str = include_str!("../grafana/placement.json");
+
 /// Receives the service's log messages, one line each.
 pub type Log = std::sync::Arc<dyn Fn(&str) + Send + Sync>;
 

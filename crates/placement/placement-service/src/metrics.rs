@@ -1,14 +1,18 @@
 //! Metrics for Prometheus, in the OpenMetrics text format.
 
-use longma_placement::Store;
-use longma_placement::inventory::HostStatus;
-use longma_placement::store::StoreError;
-use prometheus_client::encoding::{EncodeLabelSet, text::encode};
+mod state_gauges;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+pub(crate) use state_gauges::StateGauges;
+
+/// Prefix of all names.
+const PREFIX: &str = "longma_placement";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RequestLabels {
@@ -16,37 +20,24 @@ struct RequestLabels {
     status: u16,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct KindLabel {
-    what: &'static str,
-}
-
-/// All metrics.
+/// The counters of this service since its start.
 pub(crate) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     seconds: Histogram,
     placed: Counter,
-    vms: Family<KindLabel, Gauge>,
-    hosts: Family<KindLabel, Gauge>,
-    alarms: Gauge,
 }
 
 impl Metrics {
     pub fn new() -> Self {
-        let mut registry = Registry::with_prefix("longma_placement");
+        let mut registry = Registry::with_prefix(PREFIX);
         // 16 buckets from 100 us, each twice the previous one.
         let seconds = Histogram::new(exponential_buckets(1e-4, 2.0, 16));
-        let requests = Family::<RequestLabels, Counter>::default();
-        let (placed, alarms) = (Counter::default(), Gauge::default());
-        let (vms, hosts) = (Family::<KindLabel, Gauge>::default(), Family::<KindLabel, Gauge>::default());
+        let (requests, placed) = (Family::<RequestLabels, Counter>::default(), Counter::default());
         registry.register("requests", "Requests answered", requests.clone());
         registry.register("request_seconds", "Time from a request to its answer", seconds.clone());
         registry.register("placed", "Virtual machines placed", placed.clone());
-        registry.register("vms", "Virtual machines by state", vms.clone());
-        registry.register("hosts", "Hosts by status", hosts.clone());
-        registry.register("alarms", "Active alarms", alarms.clone());
-        Self { registry, requests, seconds, placed, vms, hosts, alarms }
+        Self { registry, requests, seconds, placed }
     }
 
     /// Counts an answer.
@@ -63,26 +54,12 @@ impl Metrics {
         self.placed.inc();
     }
 
-    /// Encodes all metrics, with the store's current counts.
-    pub fn text(&self, store: &dyn Store) -> Result<String, StoreError> {
-        let counts = store.counts()?;
-        self.vms.clear();
-        for (state, count) in counts.vms {
-            self.vms.get_or_create(&KindLabel { what: state.name() }).set(count as i64);
-        }
-        self.hosts.clear();
-        for (status, count) in counts.hosts {
-            let what = match status {
-                HostStatus::Up => "up",
-                HostStatus::Draining => "draining",
-                HostStatus::Down => "down",
-                HostStatus::ForcedDown => "forced-down",
-            };
-            self.hosts.get_or_create(&KindLabel { what }).inc_by(count as i64);
-        }
-        self.alarms.set(counts.alarms as i64);
+    /// Encodes the counters, followed by `gauges`.
+    pub fn text(&self, gauges: &StateGauges) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
-        encode(&mut text, &self.registry).map_err(|_| StoreError::Closed)?;
+        encode_registry(&mut text, &self.registry)?;
+        gauges.encode(&mut text)?;
+        encode_eof(&mut text)?;
         Ok(text)
     }
 }

@@ -21,6 +21,8 @@ enum Job {
     Place {
         request: Box<Request>,
         key: Option<String>,
+        /// The token's name, for the events.
+        actor: String,
         answer: oneshot::Sender<Result<Reserved, AllocateError>>,
     },
     Query(Task),
@@ -57,14 +59,15 @@ impl PlacementWorker {
         })
     }
 
-    /// Places a request durably.
+    /// Places a request durably, on behalf of `actor`.
     pub async fn place(
         &self,
         request: Request,
         key: Option<String>,
+        actor: String,
     ) -> Result<Result<Reserved, AllocateError>, WorkerError> {
         let (answer, answered) = oneshot::channel();
-        self.send(Job::Place { request: Box::new(request), key, answer })?;
+        self.send(Job::Place { request: Box::new(request), key, actor, answer })?;
         answered.await.map_err(|_| WorkerError::Gone)
     }
 
@@ -109,10 +112,14 @@ fn run_jobs(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
         let mut next = first;
         while let Some(job) = next {
             match job {
-                Job::Place { request, key, answer } => match allocator.begin(&request, key.as_deref()) {
-                    Ok(reservation) => begun.push((reservation, answer)),
-                    Err(error) => refused.push((error, request, key, answer)),
-                },
+                Job::Place { request, key, actor, answer } => {
+                    match allocator
+                        .on_behalf_of(&actor, |allocator| allocator.begin(&request, key.as_deref()))
+                    {
+                        Ok(reservation) => begun.push((reservation, actor, answer)),
+                        Err(error) => refused.push((error, request, key, answer)),
+                    }
+                }
                 Job::Query(task) => {
                     apply_changes(&mut allocator);
                     task(&mut allocator);
@@ -120,9 +127,10 @@ fn run_jobs(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
             }
             next = if begun.len() + refused.len() < MAX_BATCH { jobs.try_recv().ok() } else { None };
         }
-        for (reservation, answer) in begun {
+        for (reservation, actor, answer) in begun {
+            let finished = allocator.on_behalf_of(&actor, |allocator| allocator.finish(reservation));
             // Fails if the client is gone. The reservation stays, and a retry with the same key finds it.
-            let _ = answer.send(allocator.finish(reservation));
+            let _ = answer.send(finished);
         }
         for (error, request, key, answer) in refused {
             let _ = answer.send(allocator.earlier_answer(&request, key.as_deref(), error));

@@ -42,6 +42,8 @@ kinds! {
     WrongPath = 400, "wrong path";
     /// The token is missing, unknown or revoked.
     NotAuthenticated = 401, "not authenticated";
+    /// The token has expired.
+    TokenExpired = 401, "token expired";
     /// The token does not give this right.
     NotAllowed = 403, "not allowed";
     /// The tenant would exceed its quota.

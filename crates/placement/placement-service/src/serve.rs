@@ -6,7 +6,7 @@ use crate::agent::{Agent, AllInOne, SHUTDOWN_TIMEOUT};
 use crate::certificate::CertificateInfo;
 use crate::data_dir::{Access, DataDir};
 use crate::placement_worker::PlacementWorker;
-use crate::state::{SILENCE_TIMEOUT, ServiceState};
+use crate::state::{SILENCE_TIMEOUT, ServiceState, USES_INTERVAL};
 use crate::{Log, api, listen, signals};
 use longma_placement::allocator::AllocateError;
 use longma_placement::store::{StoreError, Token};
@@ -45,7 +45,7 @@ pub struct Options {
     pub images: PathBuf,
     /// Scheduling policy.
     pub policy: Policy,
-    /// How long to keep deleted virtual machines, events and cleared alarms; `None` keeps them for good.
+    /// How long to keep deleted virtual machines, events, cleared alarms, the audit log and expired tokens; `None` keeps them for good.
     pub retention: Option<Duration>,
     /// Hosts whose agents run in this process.
     pub hosts: Vec<AllInOne>,
@@ -168,7 +168,9 @@ fn conflicting_ratio(store: &dyn Store, percent: u32, shared: bool) -> Result<Op
 fn local_token(store: &dyn Store, data_dir: &Path, shared: bool) -> Result<String, String> {
     let known = store.tokens().map_err(|e| e.to_string())?;
     let kept = Access::read(data_dir).ok().map(|a| a.token);
-    if let Some(token) = kept.filter(|t| known.iter().any(|k| k.digest == digest(t))) {
+    if let Some(token) =
+        kept.filter(|t| known.iter().any(|k| k.digest == digest(t) && k.expires_at.is_none()))
+    {
         return Ok(token);
     }
     let token = new_token().map_err(|e| e.to_string())?;
@@ -183,7 +185,7 @@ fn local_token(store: &dyn Store, data_dir: &Path, shared: bool) -> Result<Strin
         }
     };
     store.remove_token(&name).map_err(|e| e.to_string())?;
-    let kept = Token { name, digest: digest(&token), role: "admin".into(), scope: None, created_at: 0 };
+    let kept = Token { name, digest: digest(&token), role: "admin".into(), ..Token::default() };
     store.put_token(&kept).map_err(|e: StoreError| e.to_string())?;
     Ok(token)
 }
@@ -279,6 +281,8 @@ async fn run(
     let tls = tls.map(|t| t.0);
     listen::listen(listener, tls, api::router(state.clone()), state.stopping.subscribe(), &options.log).await;
     store_watcher.abort();
+    // A failure is already logged.
+    let _ = state.with(ServiceState::store_token_uses).await;
     pruner.inspect(tokio::task::JoinHandle::abort);
     access_writer.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
@@ -335,16 +339,24 @@ async fn prune(state: Arc<ServiceState>, retention: Duration) {
 /// Periodically checks the store for new events and for silent agents.
 async fn watch_store(state: Arc<ServiceState>) {
     let mut silence_checked = tokio::time::Instant::now();
+    let mut uses_stored = silence_checked;
     loop {
         tokio::time::sleep(STORE_CHECK_INTERVAL).await;
         let listen = silence_checked.elapsed() > SILENCE_CHECK_INTERVAL;
         if listen {
             silence_checked = tokio::time::Instant::now();
         }
+        let store_uses = uses_stored.elapsed() > USES_INTERVAL;
+        if store_uses {
+            uses_stored = tokio::time::Instant::now();
+        }
         // A failure is already logged, and the next check may succeed.
         let _ = state
             .with(move |state| {
                 state.check_database_file();
+                if store_uses {
+                    state.store_token_uses()?;
+                }
                 state.read_events()?;
                 if listen { state.detect_silent_agents() } else { Ok(()) }
             })

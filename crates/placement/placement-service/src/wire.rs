@@ -9,7 +9,7 @@ use longma_placement::host::{Host, NodeLoad};
 use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
 use longma_placement::request::Invalid;
-use longma_placement::store::{Alarm, Event, TenantUse, Vm, VmId, VmState};
+use longma_placement::store::{Alarm, AuditRecord, Event, TenantUse, Vm, VmId, VmState};
 use longma_text::sanitize;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -201,7 +201,7 @@ pub struct Defragmentation {
 }
 
 /// A token to create.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewToken {
     /// Unique name.
@@ -211,6 +211,10 @@ pub struct NewToken {
     /// The tenant of a tenant's token or the host of an agent's token; `None` for other roles.
     #[serde(default)]
     pub scope: Option<String>,
+    /// Seconds until it expires, at most ten years; `None` for a token that does not expire.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 315_360_000)]
+    pub lifetime_s: Option<u64>,
 }
 
 /// A new token. It is shown only once.
@@ -220,6 +224,9 @@ pub struct MadeToken {
     pub name: String,
     /// The token.
     pub token: String,
+    /// When it expires, in seconds since 1970; `None` if it does not.
+    #[serde(default)]
+    pub expires_at: Option<i64>,
 }
 
 /// A token as shown later.
@@ -233,6 +240,22 @@ pub struct TokenView {
     pub scope: Option<String>,
     /// Creation time in seconds since 1970.
     pub created_at: i64,
+    /// When it expires, in seconds since 1970; `None` if it does not.
+    #[serde(default)]
+    pub expires_at: Option<i64>,
+    /// When it was last used, in seconds since 1970; `None` if never. Uses through other services appear within a
+    /// minute.
+    #[serde(default)]
+    pub used_at: Option<i64>,
+}
+
+/// A page of the audit log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditPage {
+    /// Newest first.
+    pub items: Vec<AuditRecord>,
+    /// Value of `before` for the next page; `None` on the last page.
+    pub next: Option<i64>,
 }
 
 /// A move for an agent to make.

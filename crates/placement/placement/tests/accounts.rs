@@ -67,7 +67,9 @@ fn the_audit_log_is_read_from_the_newest_in_pages_by_actor_and_time() {
     on_each(|database| {
         let store = database.open();
         for n in 0..5 {
-            store.append_audit(&record(if n % 2 == 0 { "alice" } else { "bob" }, &format!("POST /{n}"))).unwrap();
+            store
+                .append_audit(&record(if n % 2 == 0 { "alice" } else { "bob" }, &format!("POST /{n}")))
+                .unwrap();
         }
         let all = store.audit_log(&AuditQuery::default()).unwrap();
         assert_eq!(all.iter().map(|r| r.number).collect::<Vec<_>>(), [5, 4, 3, 2, 1]);
@@ -162,7 +164,10 @@ fn a_database_of_version_4_is_migrated_with_its_contents() {
         let events: Vec<_> = store.events(0, 0).unwrap().into_iter().map(|e| (e.kind, e.actor)).collect();
         assert_eq!(events, [("described".to_string(), None), ("reserved".to_string(), None)]);
         let tokens = store.tokens().unwrap();
-        assert_eq!(tokens.iter().map(|t| (&*t.name, t.expires_at, t.used_at)).collect::<Vec<_>>(), [("old", None, None)]);
+        assert_eq!(
+            tokens.iter().map(|t| (&*t.name, t.expires_at, t.used_at)).collect::<Vec<_>>(),
+            [("old", None, None)]
+        );
         assert!(store.audit_log(&AuditQuery::default()).unwrap().is_empty());
         assert_eq!(store.default_quota().unwrap(), Quota::default());
         // All that is new works.
@@ -171,6 +176,10 @@ fn a_database_of_version_4_is_migrated_with_its_contents() {
         store.on_behalf_of("old").set_intent(vm.id, Intent::Stop).unwrap();
         assert_eq!(store.events(0, 0).unwrap().last().unwrap().actor.as_deref(), Some("old"));
         assert!(matches!(store.put_token(&token("old", None)), Err(StoreError::Taken { .. })));
-        assert_eq!(database.open().default_quota().unwrap().vms, Some(7), "a second opening migrates nothing");
+        assert_eq!(
+            database.open().default_quota().unwrap().vms,
+            Some(7),
+            "a second opening migrates nothing"
+        );
     });
 }

@@ -140,6 +140,7 @@ pub(crate) async fn change(
         described.check().map_err(|e| HttpProblem::field("describe", e.to_string()))?;
     }
     let changed = state.with(move |state| {
+        let store = state.store.on_behalf_of(&caller.name);
         // Report it as unknown, so that an agent learns nothing about other hosts' virtual machines.
         let check_is_on_host = |id| match state.store.vm(id) {
             Ok(vm) if vm.placement.as_ref().is_some_and(|p| p.host == host) => Ok(()),
@@ -152,7 +153,7 @@ pub(crate) async fn change(
                 // The text comes from another machine and is shown to users: strip control characters and limit its
                 // length.
                 let problem = problem.as_deref().map(plain);
-                state.store.transition(vm, from, to, problem.as_deref()).map(Some)
+                store.transition(vm, from, to, problem.as_deref()).map(Some)
             }
             AgentChange::BeginMove { vm, target } => {
                 check_is_on_host(vm)?;
@@ -161,11 +162,11 @@ pub(crate) async fn change(
                 if let Some(what) = current.and_then(|current| target.mismatch(&current, &described)) {
                     return Err(StoreError::Conflict { host: host.clone(), what });
                 }
-                state.store.begin_move(vm, &target).map(Some)
+                store.begin_move(vm, &target).map(Some)
             }
             AgentChange::EndMove { vm, arrived } => {
                 check_is_on_host(vm)?;
-                state.store.end_move(vm, arrived).map(Some)
+                store.end_move(vm, arrived).map(Some)
             }
         }
     });

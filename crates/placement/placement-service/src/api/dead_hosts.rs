@@ -42,7 +42,7 @@ pub(crate) async fn force_down(
 ) -> Result<Json<Drained>, HttpProblem> {
     caller.must_be(&super::hosts::OPERATORS)?;
     must_be_silent(&state, &host).await?;
-    super::hosts::set(state, host, HostStatus::ForcedDown).await
+    super::hosts::set(state, caller, host, HostStatus::ForcedDown).await
 }
 
 /// Starts the virtual machines of a host that was declared dead on other hosts. Those that fit on no other host stay, and
@@ -80,7 +80,11 @@ pub(crate) async fn evacuate(
     };
     for vm in vms {
         let (id, name) = (vm.id, vm.request.name);
-        match state.worker.query(move |allocator| allocator.evacuate(id)).await? {
+        let actor = caller.name.clone();
+        let evacuated = state
+            .worker
+            .query(move |allocator| allocator.on_behalf_of(&actor, |allocator| allocator.evacuate(id)));
+        match evacuated.await? {
             Ok(vm) => {
                 state.notify_host_of(&vm);
                 evacuation.left.push(Evacuated { vm: id, name, to: vm.placement.map(|place| place.host) });
@@ -93,6 +97,9 @@ pub(crate) async fn evacuate(
             }
         }
     }
+    caller.concerns(|| {
+        format!("{} virtual machines left, {} stayed", evacuation.left.len(), evacuation.stayed.len())
+    });
     Ok(Json(evacuation))
 }
 
@@ -107,7 +114,7 @@ pub(crate) async fn remove(
     caller.must_be(&[Role::Admin])?;
     must_be_silent(&state, &host).await?;
     let removed = state.with(move |state| {
-        state.store.remove_host(&host)?;
+        state.store.on_behalf_of(&caller.name).remove_host(&host)?;
         state.forget_host(&host);
         state.refresh_tokens()
     });

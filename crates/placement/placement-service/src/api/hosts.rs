@@ -105,13 +105,14 @@ pub(crate) async fn show(
 /// Sets the status of a host.
 pub(super) async fn set(
     state: Arc<ServiceState>,
+    caller: Caller,
     host: String,
     status: HostStatus,
 ) -> Result<Json<Drained>, HttpProblem> {
     let name = host.clone();
     let left = state
         .with(move |state| {
-            state.set_status(&name, status)?;
+            state.set_status(&*state.store.on_behalf_of(&caller.name), &name, status)?;
             state.store.host_vms(&name)
         })
         .await?;
@@ -128,7 +129,7 @@ pub(crate) async fn drain(
     Path(host): Path<String>,
 ) -> Result<Json<Drained>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
-    set(state, host, HostStatus::Draining).await
+    set(state, caller, host, HostStatus::Draining).await
 }
 
 /// Makes a host that was drained or declared dead accept virtual machines again.
@@ -140,7 +141,7 @@ pub(crate) async fn undrain(
     Path(host): Path<String>,
 ) -> Result<Json<Drained>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
-    set(state, host, HostStatus::Up).await
+    set(state, caller, host, HostStatus::Up).await
 }
 
 /// Limit of a plan.

@@ -3,6 +3,7 @@
 //! Source: RFC 9110; RFC 9457 for error answers.
 
 mod agent;
+mod audit_log;
 mod body;
 mod dead_hosts;
 mod document;
@@ -17,9 +18,9 @@ use crate::access::{Caller, digest};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
 use crate::wire::Problem;
-use crate::wire::ProblemKind;
+use crate::wire::{ProblemKind, plain};
 use axum::Router;
-use axum::extract::{FromRequestParts, Query, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Query, Request, State};
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::Next;
@@ -27,9 +28,10 @@ use axum::response::Response;
 pub use body::key_given_twice;
 use body::{Body, RawBody, parse};
 use document::complete_document;
+use longma_placement::store::AuditRecord;
 use serde::de::DeserializeOwned;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -76,28 +78,87 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
         let token =
             token.ok_or_else(|| refused("the header Authorization does not have the form `Bearer TOKEN`"))?;
         let caller = state.caller(&digest(token)).await?;
-        caller.ok_or_else(|| refused("this token is unknown or was removed"))
+        let caller = caller.ok_or_else(|| refused("this token is unknown or was removed"))?;
+        if let Some(cell) = parts.extensions.get::<CallerCell>() {
+            // The cell of a request is empty before its only extraction.
+            let _ = cell.0.set(caller.clone());
+        }
+        if let Some(late) = caller.expired_for_s() {
+            let detail = format!("this token expired {late} s ago: ask an admin for a new one");
+            return Err(HttpProblem::new(ProblemKind::TokenExpired, detail));
+        }
+        state.note_token_use(&caller.digest);
+        Ok(caller)
     }
 }
+
+/// Tells the middleware who the caller of a request is.
+#[derive(Clone, Default)]
+struct CallerCell(Arc<OnceLock<Caller>>);
 
 /// Address of the client.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer(pub SocketAddr);
 
-/// Counts every answer and logs errors.
-async fn record_request(State(state): State<Arc<ServiceState>>, request: Request, next: Next) -> Response {
+/// Maximum number of characters of a path in the service's log and in the audit log.
+const MAX_PATH_CHARS: usize = 200;
+
+/// Routes whose POST requests change nothing that the audit log records: agents report every few seconds, and events
+/// name the actor of their changes.
+const NOT_AUDITED: [&str; 3] = ["/v1/explain", "/v1/agents/{host}/report", "/v1/agents/{host}/changes"];
+
+/// Returns whether the audit log records a request: it may have changed something, or the caller was not entitled to it.
+fn is_audited(
+    method: &axum::http::Method,
+    route: Option<&str>,
+    caller: Option<&Caller>,
+    status: u16,
+) -> bool {
+    let may_change = !method.is_safe() && route.is_some_and(|route| !NOT_AUDITED.contains(&route));
+    // 503 means that nothing was changed and that the database is probably unreachable.
+    (may_change && caller.is_some() && status != 503) || matches!(status, 401 | 403)
+}
+
+/// Counts every answer, logs errors and writes the audit log.
+async fn record_request(
+    State(state): State<Arc<ServiceState>>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let began = Instant::now();
+    let cell = CallerCell::default();
+    request.extensions_mut().insert(cell.clone());
+    let route = request.extensions().get::<MatchedPath>().cloned();
+    let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     let (method, path) = (request.method().clone(), request.uri().path().to_string());
     let peer = request.extensions().get::<Peer>().map(|p| p.0);
     let response = next.run(request).await;
     let status = response.status().as_u16();
     state.metrics.record_answer(&method, status, began.elapsed().as_secs_f64());
+    let why = response.extensions().get::<Problem>().map(Problem::summary);
+    let peer = peer.map(|p| p.to_string()).unwrap_or_default();
     if status >= 400 {
-        let why = response.extensions().get::<Problem>().map(Problem::summary).unwrap_or_default();
-        let peer = peer.map(|p| p.to_string()).unwrap_or_default();
         // Debug format escapes control characters, so neither a path nor a detail can forge a log line.
-        let path: String = path.chars().take(200).collect();
-        (state.log)(&format!("{status} {method} {path:?} from {peer}: {why:?}"));
+        let path: String = path.chars().take(MAX_PATH_CHARS).collect();
+        (state.log)(&format!(
+            "{status} {method} {path:?} from {peer}: {:?}",
+            why.as_deref().unwrap_or_default()
+        ));
+    }
+    let caller = cell.0.get();
+    if is_audited(&method, route.as_ref().map(MatchedPath::as_str), caller, status) {
+        let record = AuditRecord {
+            actor: caller.map(|c| c.name.clone()),
+            role: caller.map(|c| c.role.name().into()),
+            scope: caller.and_then(|c| c.scope.clone()),
+            peer,
+            action: plain(&format!("{method} {path}{query}")).chars().take(MAX_PATH_CHARS).collect(),
+            object: plain(caller.map_or("", |c| c.object())),
+            status,
+            problem: why.map(|why| plain(&why)),
+            ..AuditRecord::default()
+        };
+        state.record_audit(caller, record).await;
     }
     response
 }
@@ -127,6 +188,8 @@ fn routes_with_document() -> OpenApiRouter<Arc<ServiceState>> {
         .routes(routes!(tokens::remove))
         .routes(routes!(tokens::tenants))
         .routes(routes!(tokens::set_quota))
+        .routes(routes!(tokens::default_quota, tokens::set_default_quota))
+        .routes(routes!(audit_log::list))
         .routes(routes!(agent::report))
         .routes(routes!(agent::vms))
         .routes(routes!(agent::made))

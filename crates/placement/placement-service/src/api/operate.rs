@@ -2,6 +2,7 @@
 
 use super::{QueryParams, RawBody};
 use crate::access::{Caller, Role};
+use crate::metrics::StateGauges;
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
 use crate::wire::{Alarms, Audit, Audited, Problem, ProblemKind};
@@ -120,14 +121,48 @@ pub(crate) async fn audit(
     Ok(Json(Audit { hosts: names.into_iter().map(audited).collect(), database }))
 }
 
+/// Extent of the metrics.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct MetricsQuery {
+    /// Whether to include the gauges of single hosts and nodes: about 60 lines for a host of eight nodes. The default is
+    /// true.
+    hosts: bool,
+}
+
+impl Default for MetricsQuery {
+    fn default() -> Self {
+        Self { hosts: true }
+    }
+}
+
+/// Number of hosts read at once, so that decisions do not wait for a scrape.
+const HOSTS_PER_READ: usize = 100;
+
 /// Returns metrics for Prometheus.
-#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "operation", responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "4XX", body = Problem)))]
+#[utoipa::path(get, path = "/metrics", operation_id = "show_metrics", tag = "operation", params(MetricsQuery), responses((status = 200, body = String, content_type = "application/openmetrics-text"), (status = "4XX", body = Problem)))]
 pub(crate) async fn metrics(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
+    QueryParams(extent): QueryParams<MetricsQuery>,
 ) -> Result<Response, HttpProblem> {
     caller.must_be(&[Role::Admin, Role::Operator])?;
-    let text = state.with(|state| state.metrics.text(&*state.store)).await?;
+    let counts = state.with(|state| state.store.counts()).await?;
+    let gauges = StateGauges::new(counts, state.database_moved_alarm().is_some());
+    if extent.hosts {
+        gauges.add_alarms(&state.with(|state| state.store.alarms(true, 0)).await?);
+        let mut after = String::new();
+        loop {
+            let from = after.clone();
+            let page = state.with(move |state| state.store.hosts_after(&from, HOSTS_PER_READ)).await?;
+            let Some(last) = page.last() else { break };
+            after.clone_from(&last.host.name);
+            super::hosts::views(&state, page).await?.iter().for_each(|view| gauges.add_host(view));
+        }
+    }
+    let text = state.metrics.text(&gauges);
+    let text = text.map_err(|error| HttpProblem::new(ProblemKind::Internal, error.to_string()))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, kind)], text).into_response())
 }

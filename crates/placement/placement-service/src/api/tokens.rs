@@ -1,7 +1,7 @@
 //! Routes for tokens and quotas.
 
 use super::{Body, Path};
-use crate::access::{Caller, Role, digest, new_token};
+use crate::access::{Caller, Role, digest, new_token, now};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
 use crate::wire::{MadeToken, NewToken, Problem, ProblemKind, Tenants, TokenView, Tokens};
@@ -12,15 +12,25 @@ use longma_placement::name::name_problem;
 use longma_placement::store::{Quota, Token};
 use std::sync::Arc;
 
-/// Lists tokens by name, role and scope. The tokens themselves are not stored.
+/// Longest lifetime of a token that expires: ten years, in seconds.
+const MAX_LIFETIME_S: u64 = 10 * 365 * 86_400;
+
+/// Lists tokens with role, scope, expiry and last use. The tokens themselves are not stored.
 #[utoipa::path(get, path = "/v1/tokens", operation_id = "list_tokens", tag = "access", responses((status = 200, body = Tokens), (status = "4XX", body = Problem)))]
 pub(crate) async fn list(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
 ) -> Result<Json<Tokens>, HttpProblem> {
     caller.must_be(&[Role::Admin])?;
-    let kept = state.with(|state| state.store.tokens()).await?;
-    let view = |t: Token| TokenView { name: t.name, role: t.role, scope: t.scope, created_at: t.created_at };
+    let kept = state.with(ServiceState::tokens_with_uses).await?;
+    let view = |t: Token| TokenView {
+        name: t.name,
+        role: t.role,
+        scope: t.scope,
+        created_at: t.created_at,
+        expires_at: t.expires_at,
+        used_at: t.used_at,
+    };
     Ok(Json(Tokens { items: kept.into_iter().map(view).collect() }))
 }
 
@@ -55,14 +65,24 @@ pub(crate) async fn create(
             }
         }
     }
+    if wanted.lifetime_s.is_some_and(|lifetime| !(1..=MAX_LIFETIME_S).contains(&lifetime)) {
+        let problem = format!("must be from 1 to {MAX_LIFETIME_S}; omit it for a token that does not expire");
+        return Err(HttpProblem::field("lifetime_s", problem));
+    }
+    caller.concerns(|| {
+        let scope = wanted.scope.as_ref().map(|scope| format!(" for {scope}")).unwrap_or_default();
+        format!("token {} with the role {}{scope}", wanted.name, role.name())
+    });
     let token = new_token().map_err(|e| HttpProblem::new(ProblemKind::NoRandomNumbers, e.to_string()))?;
     let name = wanted.name.clone();
+    let expires_at = wanted.lifetime_s.map(|lifetime| now() + lifetime as i64);
     let kept = Token {
         name: wanted.name,
         digest: digest(&token),
         role: role.name().into(),
         scope: wanted.scope,
-        created_at: 0,
+        expires_at,
+        ..Token::default()
     };
     state
         .with(move |state| {
@@ -70,7 +90,7 @@ pub(crate) async fn create(
             state.refresh_tokens()
         })
         .await?;
-    Ok((StatusCode::CREATED, Json(MadeToken { name, token })))
+    Ok((StatusCode::CREATED, Json(MadeToken { name, token, expires_at })))
 }
 
 /// Deletes a token. Requests with it are rejected from then on.
@@ -121,10 +141,50 @@ pub(crate) async fn set_quota(
     if let Some(problem) = name_problem(&tenant) {
         return Err(HttpProblem::field("tenant", problem));
     }
-    if quota.memory_mib.is_some_and(|mib| i64::try_from(mib).is_err()) {
-        let problem = format!("must be at most {}; omit it for no limit", i64::MAX);
-        return Err(HttpProblem::field("memory_mib", problem));
-    }
+    check_quota(&quota)?;
+    caller.concerns(|| quota_in_words(&quota));
     state.with(move |state| state.store.set_quota(&tenant, &quota)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn check_quota(quota: &Quota) -> Result<(), HttpProblem> {
+    if quota.memory_mib.is_none_or(|mib| i64::try_from(mib).is_ok()) {
+        return Ok(());
+    }
+    let problem = format!("must be at most {}; omit it for no limit", i64::MAX);
+    Err(HttpProblem::field("memory_mib", problem))
+}
+
+/// The limits of a quota in words, for the audit log.
+fn quota_in_words(quota: &Quota) -> String {
+    let limit = |limit: Option<u64>| limit.map_or_else(|| "unlimited".into(), |limit| limit.to_string());
+    let (vms, vcpus) = (quota.vms.map(u64::from), quota.vcpus.map(u64::from));
+    let memory = limit(quota.memory_mib);
+    format!("quota: virtual machines {}, virtual CPUs {}, MiB {memory}", limit(vms), limit(vcpus))
+}
+
+/// Shows the quota that a tenant gets with its first virtual machine.
+#[utoipa::path(get, path = "/v1/default-quota", operation_id = "show_default_quota", tag = "access",
+    responses((status = 200, body = Quota), (status = "4XX", body = Problem)))]
+pub(crate) async fn default_quota(
+    State(state): State<Arc<ServiceState>>,
+    caller: Caller,
+) -> Result<Json<Quota>, HttpProblem> {
+    caller.must_be(&[Role::Admin, Role::Operator])?;
+    Ok(Json(state.with(|state| state.store.default_quota()).await?))
+}
+
+/// Sets the quota that a tenant gets with its first virtual machine. Present tenants keep theirs.
+#[utoipa::path(put, path = "/v1/default-quota", operation_id = "set_default_quota", tag = "access", request_body = Quota,
+    responses((status = 204), (status = "4XX", body = Problem)))]
+pub(crate) async fn set_default_quota(
+    State(state): State<Arc<ServiceState>>,
+    caller: Caller,
+    Body(quota): Body<Quota>,
+) -> Result<StatusCode, HttpProblem> {
+    caller.must_be(&[Role::Admin])?;
+    check_quota(&quota)?;
+    caller.concerns(|| quota_in_words(&quota));
+    state.with(move |state| state.store.set_default_quota(&quota)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -181,15 +181,20 @@ pub(crate) async fn create(
         return Err(HttpProblem::field("boot.template.xml", why));
     }
     let wanted = request.clone();
-    let placed = state.worker.place(request, key).await?;
+    let (tenant, name) = (request.tenant.clone(), request.name.clone());
+    let placed = state.worker.place(request, key, caller.name.clone()).await?;
     let reserved = match placed {
         Ok(reserved) => reserved,
         Err(AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 1 })) if caller.tenant()?.is_none() => {
             return Err(missing_resource(&state, wanted).await?);
         }
-        Err(error) => return Err(HttpProblem::of_allocation(error, &state.log)),
+        Err(error) => {
+            caller.concerns(|| format!("virtual machine {name} of tenant {tenant}"));
+            return Err(HttpProblem::of_allocation(error, &state.log));
+        }
     };
     let vm = reserved.vm;
+    caller.concerns_vm(&vm);
     if reserved.replayed {
         return Ok((StatusCode::OK, Json(vm)).into_response());
     }
@@ -218,7 +223,9 @@ pub(super) async fn find(
         let tenant = tenant_query.tenant.or(own).unwrap_or_else(|| "default".into());
         state.with(move |state| state.store.find_vm(&tenant, &name)).await?
     };
-    found.filter(|vm| caller.sees(vm)).ok_or_else(|| HttpProblem::unknown(&asked))
+    let found = found.filter(|vm| caller.sees(vm)).ok_or_else(|| HttpProblem::unknown(&asked))?;
+    caller.concerns_vm(&found);
+    Ok(found)
 }
 
 /// Shows a virtual machine, by ID or by name.
@@ -242,10 +249,11 @@ async fn change_intent(
 ) -> Result<Json<Vm>, HttpProblem> {
     let vm = find(&state, &caller, name, tenant_query).await?;
     let changed = state.with(move |state| {
-        let changed = state.set_intent(&vm, intent)?;
+        let store = state.store.on_behalf_of(&caller.name);
+        let changed = state.set_intent(&*store, &vm, intent)?;
         if changed.state == VmState::Failed && intent == Intent::Run {
             // Retry a failed virtual machine at its owner's request.
-            let again = state.store.transition(vm.id, VmState::Failed, VmState::Creating, None)?;
+            let again = store.transition(vm.id, VmState::Failed, VmState::Creating, None)?;
             state.notify_host_of(&again);
             return Ok(again);
         }
@@ -304,7 +312,8 @@ pub(crate) async fn delete(
     }
     caller.must_be(&[Role::Admin, Role::Operator])?;
     let vm = find(&state, &caller, name, tenant_query).await?;
-    Ok(Json(state.with(move |state| state.store.force_delete(vm.id)).await?))
+    let deleted = state.with(move |state| state.store.on_behalf_of(&caller.name).force_delete(vm.id));
+    Ok(Json(deleted.await?))
 }
 
 /// Resizes a stopped virtual machine on its host.
@@ -325,7 +334,10 @@ pub(crate) async fn resize(
         ..request
     };
     request.check().map_err(|fields| HttpProblem::fields("the new size is invalid", fields))?;
-    let resized = state.worker.query(move |allocator| allocator.resize(id, &request)).await?;
+    let resized = state.worker.query(move |allocator| {
+        allocator.on_behalf_of(&caller.name, |allocator| allocator.resize(id, &request))
+    });
+    let resized = resized.await?;
     let vm = resized.map_err(|error| HttpProblem::of_allocation(error, &state.log))?;
     state.notify_host_of(&vm);
     Ok(Json(vm))

@@ -3,7 +3,7 @@
 //! Source: the HTML standard, "Server-sent events".
 
 use super::QueryParams;
-use crate::access::{Caller, Role};
+use crate::access::{Caller, Role, now};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
 use crate::wire::{Problem, ProblemKind, Watched};
@@ -27,7 +27,7 @@ const MAX_WATCHERS_PER_TENANT: usize = 16;
 /// Number of events read per query.
 const EVENTS_PER_QUERY: usize = 500;
 
-/// Interval at which a silent stream checks that its token still exists.
+/// Longest interval at which a silent stream checks that its token is still valid.
 const TOKEN_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Number of watchers of each tenant; operators count together under `None`.
@@ -97,6 +97,11 @@ impl Watcher {
             let last = events.last().map_or(after, |e| e.number);
             if caller.role == Role::Tenant {
                 events.retain(|e| e.vm.is_some_and(|vm| state.store.vm(vm).is_ok_and(|vm| caller.sees(&vm))));
+                // A tenant does not learn the names of others' tokens.
+                let own = |name: &String| {
+                    caller.scope.as_ref().is_some_and(|tenant| state.is_token_of_tenant(name, tenant))
+                };
+                events.iter_mut().for_each(|event| event.actor = event.actor.take().filter(own));
             }
             Ok((events, last))
         });
@@ -116,12 +121,14 @@ impl Watcher {
                 return Some((Ok(sent), self));
             }
             let after = self.after;
+            let left_s = self.caller.expires_at.map_or(i64::MAX, |end| end.saturating_sub(now()).max(0));
+            let check_interval = TOKEN_CHECK_INTERVAL.min(Duration::from_secs(left_s as u64));
             tokio::select! {
                 later = changed.wait_for(|last| *last > after) => { later.ok()?; }
                 _ = stopping.wait_for(|s| *s) => return None,
                 _ = tokens.changed() => {}
-                // Another service may have removed the token from the database that both use.
-                () = tokio::time::sleep(TOKEN_CHECK_INTERVAL) => {}
+                // Another service may have removed the token from the database that both use, or it expires.
+                () = tokio::time::sleep(check_interval) => {}
             }
             if !self.state.is_token_valid(&self.caller).await {
                 return None;

@@ -8,7 +8,7 @@ use longma_placement::foreign::ForeignDomain;
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::StoreError;
 use longma_placement::switcher::{SwitchPolicy, Switcher};
-use longma_placement::{CpuSet, Host};
+use longma_placement::{CpuSet, Host, Store};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -210,8 +210,8 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Sets a host's status. While its agent is silent or the host does not match its description, `Up` becomes `Down`.
-    pub fn set_status(&self, host: &str, status: HostStatus) -> Result<(), StoreError> {
+    /// Sets a host's status through `store`, which knows on whose behalf. While its agent is silent or the host does not match its description, `Up` becomes `Down`.
+    pub fn set_status(&self, store: &dyn Store, host: &str, status: HostStatus) -> Result<(), StoreError> {
         let _guard = self.status_lock.lock().ignore_poison();
         let seen_at = self.store.host(host)?.seen_at;
         let is_fit = self.host(host, |h| {
@@ -221,7 +221,7 @@ impl ServiceState {
             h.rejected_description.is_none() && last_report.elapsed() < SILENCE_TIMEOUT
         });
         let status = if status == HostStatus::Up && !is_fit { HostStatus::Down } else { status };
-        self.store.set_host_status(host, status, false)
+        store.set_host_status(host, status, false)
     }
 
     /// Marks a host that is up as down, until its agent reports again.

@@ -58,7 +58,7 @@ impl ServiceState {
         if before.is_none_or(|(_, reason, _)| reason != why) {
             (self.log)(&format!("{name}: {why}"));
             let (host, kind) = (Some(name.clone()), "undescribed".to_string());
-            self.store.record_event(&Event { number: 0, at: 0, vm: None, host, kind, text: why })?;
+            self.store.record_event(&Event { host, kind, text: why, ..Event::default() })?;
         }
         Ok(())
     }
@@ -126,7 +126,7 @@ impl ServiceState {
             let text = problems.join("; ");
             (self.log)(&format!("{name}: {text}"));
             let (host, kind) = (Some(name.clone()), "lost".to_string());
-            self.store.record_event(&Event { number: 0, at: 0, vm: None, host, kind, text })?;
+            self.store.record_event(&Event { host, kind, text, ..Event::default() })?;
         }
         Ok(())
     }
@@ -239,16 +239,12 @@ impl ServiceState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::placement_worker::PlacementWorker;
     use longma_placement::inventory::HostStatus;
-    use longma_placement::{Allocator, Policy, SqlStore, Store};
+    use longma_placement::{SqlStore, Store};
     use longma_topology::Machine;
 
     fn state(store: &Arc<dyn Store>, shared: bool) -> ServiceState {
-        let log: crate::Log = Arc::new(|_: &str| {});
-        let allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
-        let worker = PlacementWorker::start(allocator, log.clone()).unwrap();
-        ServiceState::new(store.clone(), worker, log, "/images".into(), 200, shared).unwrap()
+        ServiceState::of_store(store, shared)
     }
 
     fn store(folder: &std::path::Path) -> Arc<dyn Store> {
@@ -285,9 +281,9 @@ mod tests {
         let store = store(folder.path());
         let state = state(&store, false);
         let undrained = |looks: &dyn Fn(&mut HostState)| {
-            state.set_status("h", HostStatus::Draining).unwrap();
+            state.set_status(&*state.store, "h", HostStatus::Draining).unwrap();
             state.host("h", |h| looks(h));
-            state.set_status("h", HostStatus::Up).unwrap();
+            state.set_status(&*state.store, "h", HostStatus::Up).unwrap();
             store.host("h").unwrap().status
         };
         assert_eq!(undrained(&|h| h.last_report = Some(Instant::now())), HostStatus::Up);

@@ -2,6 +2,7 @@
 //! Anything that must survive a restart is in the store.
 
 mod alarms;
+mod audit_log;
 mod events;
 mod hosts;
 mod lost;
@@ -14,13 +15,14 @@ use crate::placement_worker::PlacementWorker;
 use crate::problem::HttpProblem;
 use crate::wire::ProblemKind;
 use alarms::{CPU_THRESHOLD, MEMORY_THRESHOLD};
+use audit_log::RefusalLimit;
 use hosts::HostState;
 use longma_placement::Store;
 use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::monitor::Monitor;
 use longma_placement::store::StoreError;
 use orders::AwaitedOrder;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
@@ -30,6 +32,7 @@ use tokio::sync::watch;
 
 pub(crate) use hosts::SILENCE_TIMEOUT;
 pub(crate) use lost::SECOND_AGENT;
+pub(crate) use tokens::USES_INTERVAL;
 
 /// State shared by all requests.
 pub(crate) struct ServiceState {
@@ -55,6 +58,9 @@ pub(crate) struct ServiceState {
     tokens: RwLock<Tokens>,
     /// Counts changes of the tokens, so that streams notice revoked ones.
     pub token_changes: watch::Sender<u64>,
+    /// When each token was last used, by digest, as far as that is not in the store yet.
+    token_uses: Mutex<HashMap<String, i64>>,
+    refusal_limit: Mutex<RefusalLimit>,
     monitors: Mutex<[(&'static str, Monitor); 2]>,
     /// The time since which the database file has been missing from its path, in seconds since 1970.
     database_moved_at: Mutex<Option<i64>>,
@@ -96,6 +102,8 @@ impl ServiceState {
             next_order: AtomicU64::new(1),
             tokens: RwLock::default(),
             token_changes: watch::Sender::new(0),
+            token_uses: Mutex::default(),
+            refusal_limit: Mutex::default(),
             monitors: Mutex::new(monitors),
             database_moved_at: Mutex::default(),
             status_lock: Mutex::default(),
@@ -116,5 +124,17 @@ impl ServiceState {
                 Err(HttpProblem::new(ProblemKind::Internal, "see the service's log".into()))
             }
         }
+    }
+}
+
+#[cfg(test)]
+impl ServiceState {
+    /// The state of a service without agents, for tests.
+    fn of_store(store: &Arc<dyn Store>, shared: bool) -> Self {
+        use longma_placement::{Allocator, Policy};
+        let log: Log = Arc::new(|_: &str| {});
+        let allocator = Allocator::open(store.clone(), Policy::default(), 1).unwrap();
+        let worker = PlacementWorker::start(allocator, log.clone()).unwrap();
+        Self::new(store.clone(), worker, log, "/images".into(), 200, shared).unwrap()
     }
 }

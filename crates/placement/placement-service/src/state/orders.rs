@@ -3,8 +3,8 @@
 use super::ServiceState;
 use crate::wire::{AgentOrders, Order, OrderDone};
 use longma_locks::IgnorePoison;
-use longma_placement::Placement;
 use longma_placement::store::{Intent, StoreError, Vm, VmId};
+use longma_placement::{Placement, Store};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -97,9 +97,9 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Records what the owner wants and notifies the host's agent.
-    pub fn set_intent(&self, vm: &Vm, intent: Intent) -> Result<Vm, StoreError> {
-        let changed = self.store.set_intent(vm.id, intent)?;
+    /// Records what the owner wants, through a store that knows on whose behalf, and notifies the host's agent.
+    pub fn set_intent(&self, store: &dyn Store, vm: &Vm, intent: Intent) -> Result<Vm, StoreError> {
+        let changed = store.set_intent(vm.id, intent)?;
         self.notify_host_of(&changed);
         Ok(changed)
     }

@@ -1,9 +1,11 @@
 //! Tests of the service over HTTP. One test program with a module per topic, so that the service is linked only once.
 
+mod accountability;
 mod ambiguous_input;
 mod api;
 mod dead_hosts;
 mod hostile;
+mod metrics;
 mod protocol;
 mod rare_events;
 mod security;

@@ -87,7 +87,7 @@ fn each_role_may_do_exactly_its_operations() {
     for path in ["/v1/vms", "/v1/vms/1", "/v1/tenants", "/v1/watch"] {
         assert_eq!(status_of(agent.get::<Value>(path)), 403, "{path}");
     }
-    let token = NewToken { name: "x".into(), role: "admin".into(), scope: None };
+    let token = NewToken { name: "x".into(), role: "admin".into(), scope: None, ..NewToken::default() };
     for client in [&tenant, &operator, &agent] {
         assert_eq!(status_of(client.post::<Value>("/v1/tokens", None, &token)), 403);
         assert_eq!(status_of(client.delete::<Value>("/v1/tokens/a")), 403);
@@ -253,10 +253,16 @@ fn names_are_checked_in_every_operation() {
         };
         assert_eq!(field(group), 422, "{name:?}");
         for role in ["tenant", "agent"] {
-            let wanted = NewToken { name: "t".into(), role: role.into(), scope: Some(name.into()) };
+            let wanted = NewToken {
+                name: "t".into(),
+                role: role.into(),
+                scope: Some(name.into()),
+                ..NewToken::default()
+            };
             assert_eq!(status_of(service.admin.post::<Value>("/v1/tokens", None, &wanted)), 422, "{name:?}");
         }
-        let wanted = NewToken { name: name.into(), role: "operator".into(), scope: None };
+        let wanted =
+            NewToken { name: name.into(), role: "operator".into(), scope: None, ..NewToken::default() };
         assert_eq!(status_of(service.admin.post::<Value>("/v1/tokens", None, &wanted)), 422, "{name:?}");
     }
     for path in [
@@ -343,7 +349,7 @@ fn tokens_are_kept_as_digests_and_end_when_they_are_removed() {
         status_of(service.admin.post::<Value>(
             "/v1/tokens",
             None,
-            &NewToken { name: "a".into(), role: "operator".into(), scope: None }
+            &NewToken { name: "a".into(), role: "operator".into(), scope: None, ..NewToken::default() }
         )),
         409
     );

@@ -85,7 +85,12 @@ pub fn service_in(folder: tempfile::TempDir, options: TestOptions) -> Service {
 impl Service {
     /// Creates a token.
     pub fn token(&self, name: &str, role: &str, scope: Option<&str>) -> String {
-        let request = NewToken { name: name.into(), role: role.into(), scope: scope.map(str::to_string) };
+        let request = NewToken {
+            name: name.into(),
+            role: role.into(),
+            scope: scope.map(str::to_string),
+            ..NewToken::default()
+        };
         self.admin.post::<MadeToken>("/v1/tokens", None, &request).unwrap().token
     }
 

@@ -9,8 +9,7 @@ pub(super) fn put_token(db: &dyn Database, token: &Token) -> Result<()> {
     let sql = "INSERT INTO tokens (name, digest, role, scope, created_at, expires_at)
         VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
     let scope = token.scope.as_deref();
-    let added =
-        db.run(sql, values![&token.name, &token.digest, &token.role, scope, now(), token.expires_at]);
+    let added = db.run(sql, values![&token.name, &token.digest, &token.role, scope, now(), token.expires_at]);
     added.map_err(|failure| match failure.is_constraint() {
         true => StoreError::Taken { what: format!("token called {}", token.name) },
         false => failure.into(),

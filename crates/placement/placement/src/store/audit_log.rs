@@ -19,9 +19,10 @@ pub(super) fn append(db: &dyn Database, record: &AuditRecord) -> Result<()> {
 pub(super) fn records(db: &dyn Database, query: &AuditQuery) -> Result<Vec<AuditRecord>> {
     let before = if query.before == 0 { i64::MAX } else { query.before };
     let mut values: Vec<Value> = values![before, query.since].to_vec();
-    let mut sql = "SELECT number, at, actor, role, scope, peer, action, object, status, problem FROM audit_log
+    let mut sql =
+        "SELECT number, at, actor, role, scope, peer, action, object, status, problem FROM audit_log
         WHERE number < ?1 AND at >= ?2"
-        .to_string();
+            .to_string();
     if let Some(actor) = &query.actor {
         values.push(actor.into());
         sql += &format!(" AND actor = ?{}", values.len());

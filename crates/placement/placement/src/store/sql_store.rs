@@ -410,7 +410,10 @@ impl Store for SqlStore {
     }
 
     fn check_files_in_place(&self) -> Result<()> {
-        self.connections.file_identity.as_ref().map_or(Ok(()), |files| files.check().map_err(StoreError::Unreachable))
+        self.connections
+            .file_identity
+            .as_ref()
+            .map_or(Ok(()), |files| files.check().map_err(StoreError::Unreachable))
     }
 
     fn counts(&self) -> Result<Counts> {
@@ -420,7 +423,8 @@ impl Store for SqlStore {
         };
         let vms = by("SELECT state, count(*) FROM vms WHERE state <> 'deleted' GROUP BY state")?;
         let hosts = by("SELECT status, count(*) FROM hosts GROUP BY status")?;
-        let alarms = by("SELECT kind, count(*) FROM alarms WHERE cleared_at IS NULL GROUP BY kind ORDER BY kind")?;
+        let alarms =
+            by("SELECT kind, count(*) FROM alarms WHERE cleared_at IS NULL GROUP BY kind ORDER BY kind")?;
         Ok(Counts {
             vms: vms.iter().filter_map(|(state, n)| Some((VmState::named(state)?, *n as u64))).collect(),
             hosts: hosts.iter().map(|(status, n)| (parse_status(status), *n as u64)).collect(),

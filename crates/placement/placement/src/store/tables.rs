@@ -50,7 +50,8 @@ fn event_query(
     kind: &str,
     text: &str,
 ) -> Query<'static> {
-    let sql = "INSERT INTO events (at, vm, host, origin, kind, text, actor) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+    let sql =
+        "INSERT INTO events (at, vm, host, origin, kind, text, actor) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
     Query::new(sql, values![now(), vm, host, origin, kind, text, db.actor()])
 }
 

@@ -49,7 +49,8 @@ impl Database {
 }
 
 /// Removes what version 5 of the schema added, so that the next opening migrates again.
-pub const TO_VERSION_4: &str = "ALTER TABLE events DROP COLUMN actor; ALTER TABLE tokens DROP COLUMN expires_at;
+pub const TO_VERSION_4: &str =
+    "ALTER TABLE events DROP COLUMN actor; ALTER TABLE tokens DROP COLUMN expires_at;
     ALTER TABLE tokens DROP COLUMN used_at; DROP TABLE audit_log; DROP TABLE default_quota;";
 
 impl Database {
