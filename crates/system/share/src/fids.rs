@@ -45,6 +45,11 @@ impl Fids {
         Self { fids: BTreeMap::new(), most, listed_bytes: 0 }
     }
 
+    /// Whether the guest has no fids.
+    pub fn is_empty(&self) -> bool {
+        self.fids.is_empty()
+    }
+
     /// Ends all fids.
     pub fn clear(&mut self) {
         self.fids.clear();

@@ -78,6 +78,11 @@ impl Share {
         Ok(Self { root, descriptors, access, fids, message_bytes: 0 })
     }
 
+    /// Whether the guest has numbers for files: it has mounted the folder.
+    pub fn is_in_use(&self) -> bool {
+        !self.fids.is_empty()
+    }
+
     /// Serves a request. The reply has up to `room` bytes; a longer one becomes an error. `None` if the request's header
     /// is malformed or there is no room for an error: the guest gets no reply.
     pub fn serve(&mut self, request: &[u8], room: usize) -> Option<Vec<u8>> {

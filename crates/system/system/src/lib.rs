@@ -5,6 +5,8 @@
 //! modelled machine, and [`Machine::run`] returns after the cycles that it was given.
 
 pub mod boot;
+pub mod checkpoint;
+mod checkpoint_file;
 mod core;
 pub mod csr;
 mod exception;

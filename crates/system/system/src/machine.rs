@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longma_core::system::Frame;
 use longma_loongarch::State;
+use serde::{Deserialize, Serialize};
 
 use crate::core::observed::{Observation, ObservedCode, Timing};
 use crate::core::{Bus, Core, NS_PER_CYCLE, Pause, Translation};
@@ -86,15 +87,16 @@ pub enum Stop {
 const MOST_LAG: u64 = 1_000_000;
 
 /// The cores run until the same cycle, one after the other.
-#[derive(Clone, Copy, Debug)]
-struct Turn {
-    end: u64,
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Turn {
+    pub end: u64,
     /// The core that runs next.
-    core: usize,
+    pub core: usize,
     /// Whether that core has run a part of its turn.
-    is_interrupted: bool,
+    pub is_interrupted: bool,
     /// Whether all cores before it wait.
-    are_idle: bool,
+    pub are_idle: bool,
 }
 
 /// A machine. Core 0 starts. Its software starts the others by writing an address to their mailbox 0 and sending an
@@ -103,11 +105,13 @@ pub struct Machine {
     pub(crate) cores: Vec<(Box<Frame>, Core)>,
     pub(crate) bus: Rc<Bus>,
     /// The cycle at which the next turn begins.
-    now: u64,
+    pub(crate) now: u64,
     /// The turn that the debugger or a mark has interrupted.
-    turn: Option<Turn>,
+    pub(crate) turn: Option<Turn>,
     /// What has been observed of the cores, if anything.
     observation: Option<Box<Observation>>,
+    /// Whether the last run was observed.
+    is_observed: bool,
 }
 
 impl Machine {
@@ -130,7 +134,7 @@ impl Machine {
         let cores = (0..count)
             .map(|number| (Frame::new(state.clone()), Core::new(number, Rc::clone(&bus))))
             .collect();
-        Ok(Self { cores, bus, now: 0, turn: None, observation: None })
+        Ok(Self { cores, bus, now: 0, turn: None, observation: None, is_observed: false })
     }
 
     /// Attaches a disk to the PCI bus. Call it before the machine runs. Disks get slots in the order of their
@@ -239,6 +243,7 @@ impl Machine {
     /// interrupted ends first, even if it is longer.
     pub fn run(&mut self, cycles: u64) -> Stop {
         let length = if self.cores.len() == 1 { u64::MAX } else { TURN };
+        self.is_observed = false;
         self.run_turns(cycles, length, |core, frame, end| core.run(frame, end))
     }
 
@@ -247,6 +252,10 @@ impl Machine {
     pub fn run_observed(&mut self, cycles: u64, timing: &mut impl Timing) -> Stop {
         let count = self.cores.len();
         let length = if count == 1 { u64::MAX } else { OBSERVED_TURN };
+        if !std::mem::replace(&mut self.is_observed, true) {
+            // A store to decoded code ends a quantum. What an unobserved run has decoded must not change times.
+            self.remove_code();
+        }
         let mut observation = self.observation.take().unwrap_or_else(|| Box::new(Observation::new(count)));
         let stop = self.run_turns(cycles, length, |core, frame, end| {
             core.run_observed(frame, end, &mut observation, timing)
@@ -271,6 +280,12 @@ impl Machine {
     /// If there is no such core.
     pub fn core_cycles(&self, core: usize) -> u64 {
         self.cores[core].1.clock()
+    }
+
+    /// Removes all decoded code.
+    pub(crate) fn remove_code(&self) {
+        self.bus.remove_code();
+        self.cores.iter().for_each(|(_, core)| core.forget_code());
     }
 
     /// Runs turns of up to `length` cycles. `execute` runs one core until the end of its turn.

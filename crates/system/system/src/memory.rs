@@ -65,6 +65,11 @@ impl Memory {
         Ok(Self { inner, ranges })
     }
 
+    /// Bytes of all ranges.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|(_, bytes)| bytes).sum()
+    }
+
     /// The ranges of physical addresses: start and length.
     pub fn ranges(&self) -> &[(u64, u64)] {
         &self.ranges

@@ -1,6 +1,9 @@
 //! The TLB: a set-associative part with a single page size (STLB) and a fully associative part with any page size
 //! (MTLB). Source: LoongArch Reference Manual, volume 1, sections 4.2.4 (TLB maintenance), 5.4 (page table mapping).
 
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint_file::Impossible;
 use crate::csr::field;
 
 /// Ways of the STLB.
@@ -19,9 +22,13 @@ pub const PAGE_SIZES: u64 = 0x3fff_f000;
 
 /// The bits of a virtual address that are translated.
 const ADDRESS_BITS: u64 = (1 << 48) - 1;
+/// Bits of the number of a pair of pages.
+const PAIR_BITS: u32 = 48 - 13;
+/// Bits of the number of an address space.
+const ASID_BITS: u32 = 10;
 
 /// The attributes of one of an entry's two pages, in the format of TLBELO0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PageEntry(pub u64);
 
 impl PageEntry {
@@ -63,7 +70,8 @@ impl PageEntry {
 }
 
 /// An entry, which maps two adjacent pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Entry {
     /// E: the entry takes part in translation.
     pub exists: bool,
@@ -154,6 +162,14 @@ impl Selection {
     }
 }
 
+/// The state of a TLB in a checkpoint: the entries that exist with their indices.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedTlb {
+    entries: Vec<(usize, Entry)>,
+    random: u64,
+}
+
 /// The translation lookaside buffer.
 #[derive(Debug)]
 pub struct Tlb {
@@ -228,6 +244,32 @@ impl Tlb {
                 entry.exists = false;
             }
         }
+    }
+
+    /// The state in a checkpoint.
+    pub(crate) fn saved(&self) -> SavedTlb {
+        let entries = self.entries.iter().copied().enumerate().filter(|(_, entry)| entry.exists);
+        SavedTlb { entries: entries.collect(), random: self.random }
+    }
+
+    /// Replaces all entries.
+    ///
+    /// # Errors
+    /// The TLB has no such entries.
+    pub(crate) fn restore(&mut self, saved: SavedTlb) -> Result<(), Impossible> {
+        *self = Self { random: saved.random, ..Self::new() };
+        for (index, entry) in saved.entries {
+            let is_possible = entry.exists
+                && entry.size < 64
+                && PAGE_SIZES >> entry.size & 1 == 1
+                && entry.pair >> PAIR_BITS == 0
+                && entry.asid >> ASID_BITS == 0;
+            match self.entries.get_mut(index).filter(|_| is_possible) {
+                Some(place) => *place = entry,
+                None => return Err(Impossible::value("the TLB")),
+            }
+        }
+        Ok(())
     }
 
     fn next_random(&mut self) -> u64 {

@@ -1,7 +1,10 @@
 //! Tests hostile software: random words run in privileged mode with random registers. The machine must return after the
 //! given cycles without a panic, and the interpreter and translated code must have the same result.
 
+use std::io::{Cursor, Seek};
+
 use longma_loongarch::{Extension, Op, encode};
+use longma_system::checkpoint::Checkpoint;
 use longma_system::csr::table;
 use longma_system::{Configuration, Machine, Stop, map};
 use proptest::prelude::*;
@@ -95,6 +98,13 @@ fn run(
     (stops, machine.cycles(), state.x.to_vec(), output)
 }
 
+/// All that is saved of a machine.
+fn contents(machine: &Machine) -> Vec<u8> {
+    let mut file = Vec::new();
+    machine.save("".into(), &mut file).expect("it can be saved");
+    file
+}
+
 proptest! {
     #[test]
     fn single_steps_lead_to_the_same_state_as_a_long_run(
@@ -115,6 +125,34 @@ proptest! {
         for row in table::ROWS {
             prop_assert_eq!(whole.csr(row.number), stepped.csr(row.number), "{}", row.name);
         }
+    }
+
+    #[test]
+    fn a_restored_machine_does_the_same_as_one_that_goes_on(
+        words in prop::collection::vec(word(), INSTRUCTIONS),
+        registers in prop::collection::vec(register(), 31),
+        cores in prop::sample::select(&[1, 6][..]),
+        translation in any::<bool>(),
+        first in 0..CYCLES,
+    ) {
+        let mut original = machine(cores, translation, &words, &registers);
+        original.run(first);
+        original.type_on_console(b"in");
+        let mut file = Cursor::new(Vec::new());
+        original.save("notes".into(), &mut file).expect("it can be saved");
+        file.rewind().expect("it is in memory");
+        let checkpoint = Checkpoint::read(file).expect("it is a checkpoint");
+        prop_assert_eq!(checkpoint.notes(), "notes");
+        let mut restored = Machine::new(&checkpoint.configuration()).expect("the host has memory");
+        restored.attach_entropy(2).expect("the bus has room");
+        checkpoint.restore(&mut restored).expect("it is the same machine");
+        for _ in 0..2 {
+            prop_assert_eq!(restored.run(CYCLES), original.run(CYCLES));
+            prop_assert_eq!(restored.cycles(), original.cycles());
+            prop_assert_eq!(restored.take_console_output(), original.take_console_output());
+            prop_assert_eq!(restored.type_on_console(b"put\n"), original.type_on_console(b"put\n"));
+        }
+        prop_assert_eq!(contents(&restored), contents(&original));
     }
 
     #[test]

@@ -264,9 +264,7 @@ impl CodeCache {
             return (Rc::clone(page), false);
         }
         if self.kept.get() + PAGE * self.pages.len() >= KEPT {
-            self.pages.values().for_each(|page| page.valid.set(false));
-            self.pages.clear();
-            self.kept.set(0);
+            self.clear();
         }
         let blocks = std::iter::repeat_with(OnceCell::new).take(STEPS).collect();
         let kept = Rc::clone(&self.kept);
@@ -274,6 +272,13 @@ impl CodeCache {
             Rc::new(CodePage { address, valid: Cell::new(true), blocks, kept, hosts: RefCell::default() });
         self.pages.insert(address, Rc::clone(&page));
         (page, true)
+    }
+
+    /// Drops the instructions of all pages.
+    pub fn clear(&mut self) {
+        self.pages.values().for_each(|page| page.valid.set(false));
+        self.pages.clear();
+        self.kept.set(0);
     }
 
     /// Whether the cache contains a page.

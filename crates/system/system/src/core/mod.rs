@@ -8,6 +8,7 @@ mod entry;
 mod execute;
 pub mod observed;
 mod privileged;
+mod saved;
 mod timer;
 mod translated;
 
@@ -28,6 +29,7 @@ use debugged::Debug;
 pub use debugged::{Accesses, Breakpoint, Event, Order, Watchpoint};
 pub use entry::Record;
 pub use execute::Pause;
+pub(crate) use saved::SavedCore;
 use timer::Timer;
 pub use translated::Translation;
 
@@ -72,6 +74,12 @@ impl Bus {
             heeds_marks: Cell::new(false),
             debug: Debug::new(cores),
         }
+    }
+
+    /// Removes all decoded code. Then call [`Core::forget_code`] of all cores.
+    pub fn remove_code(&self) {
+        self.code.borrow_mut().clear();
+        self.made.set(self.made.get() + 1);
     }
 }
 
@@ -323,6 +331,12 @@ impl Core {
     /// Makes all cores see that pages of decoded code are new or removed: this one at once, others in their next turn.
     fn announce_code(&self) {
         self.bus.made.set(self.bus.made.get() + 1);
+        self.known.set(self.bus.made.get());
+        self.begin_generation();
+    }
+
+    /// Notices that all decoded code has been removed.
+    pub(crate) fn forget_code(&self) {
         self.known.set(self.bus.made.get());
         self.begin_generation();
     }

@@ -2,8 +2,11 @@
 
 use std::cell::Cell;
 
+use serde::{Deserialize, Serialize};
+
 /// The countdown, kept as a deadline of the stable counter.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Timer {
     /// The tick at which the countdown reaches 0; `None` while it is stopped.
     deadline: Cell<Option<u64>>,
@@ -19,6 +22,11 @@ impl Timer {
         let is_periodic = configuration & 2 != 0;
         self.deadline.set((configuration & 1 != 0).then(|| now.saturating_add(ticks)));
         self.period.set(is_periodic.then_some(ticks));
+    }
+
+    /// Whether [`Timer::configure`] can lead to this state.
+    pub fn is_possible(&self) -> bool {
+        self.period.get() != Some(0)
     }
 
     /// The remaining ticks.

@@ -39,6 +39,11 @@ pub fn with_field(value: u64, bits: RangeInclusive<u32>, content: u64) -> u64 {
     value & !selected | content << bits.start() & selected
 }
 
+/// The bits that a CSR has.
+pub fn fields(row: &Row) -> u64 {
+    row.fields.iter().fold(0, |bits, (_, high, low)| bits | mask(u32::from(high - low) + 1) << low)
+}
+
 /// A mask of the lowest `width` bits, 1 to 64.
 fn mask(width: u32) -> u64 {
     u64::MAX >> (64 - width)
@@ -115,12 +120,8 @@ mod tests {
     fn the_table_is_sorted_and_its_fields_contain_all_writable_bits() {
         assert!(ROWS.windows(2).all(|pair| pair[0].number < pair[1].number));
         for row in ROWS {
-            let fields = row
-                .fields
-                .iter()
-                .fold(0, |bits, (_, high, low)| bits | mask(u32::from(high - low) + 1) << low);
-            assert_eq!(row.writable & !fields, 0, "{}", row.name);
-            assert_eq!(row.reset & !fields, 0, "{}", row.name);
+            assert_eq!(row.writable & !fields(row), 0, "{}", row.name);
+            assert_eq!(row.reset & !fields(row), 0, "{}", row.name);
             if row.width == Width::Word {
                 assert_eq!((row.writable | row.reset) >> 32, 0, "{}", row.name);
             }

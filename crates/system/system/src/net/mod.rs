@@ -74,6 +74,16 @@ trait Carrier: Debug {
     fn exchange(&mut self, frames: &mut Frames, now_ns: u64, wait: Duration);
 }
 
+/// Loses all frames.
+#[derive(Debug)]
+struct Nobody;
+
+impl Carrier for Nobody {
+    fn exchange(&mut self, frames: &mut Frames, _: u64, _: Duration) {
+        frames.to_network.clear();
+    }
+}
+
 /// A network.
 #[derive(Debug)]
 pub struct Network(Box<dyn Carrier>);
@@ -122,6 +132,11 @@ impl Network {
     /// The host has no such device or refuses it.
     pub fn tap(name: Option<&str>) -> Result<Self, NetworkError> {
         Ok(Self(Box::new(tap::Tap::open(name).map_err(NetworkError::Tap)?)))
+    }
+
+    /// Makes a network without anybody: frames are lost, and none arrives.
+    pub fn empty() -> Self {
+        Self(Box::new(Nobody))
     }
 
     /// Makes a network that returns each frame.

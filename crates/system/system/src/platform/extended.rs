@@ -2,6 +2,8 @@
 //! lines. Each node of four cores has a controller. Devices are connected to the controller of node 0, which forwards
 //! vectors to the other nodes. Source: Loongson 3A5000 user manual, volume 1, section 11.2 (extended I/O interrupts).
 
+use serde::{Deserialize, Serialize};
+
 use super::lane::Lane;
 
 /// Doublewords of a register that has one bit for each vector.
@@ -20,7 +22,8 @@ const ROUTE: u64 = 0x1c00;
 const END: u64 = 0x1d00;
 
 /// The registers of one node.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Node {
     /// 16 halfwords. The upper half of a route selects one of them; each of its bits is a node.
     node_type: [u64; WORDS],
@@ -52,7 +55,8 @@ impl Node {
 }
 
 /// The controllers of all nodes.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ExtendedInterrupts {
     nodes: Vec<Node>,
     /// The levels of the inputs.
@@ -72,6 +76,11 @@ impl ExtendedInterrupts {
             messages: [0; WORDS],
             pending: vec![[0; WORDS]; cores],
         }
+    }
+
+    /// Whether these are the controllers of a machine with `cores` cores.
+    pub fn is_of(&self, cores: usize) -> bool {
+        self.pending.len() == cores && self.nodes.len() == cores.div_ceil(NODE_CORES)
     }
 
     /// Whether an IOCSR address belongs to the controller.

@@ -1,8 +1,11 @@
 //! Inter-processor interrupts and mailboxes of one core. Source: Loongson 3A5000 user manual, volume 1, chapter 10
 //! (inter-processor interrupts and communication).
 
+use serde::{Deserialize, Serialize};
+
 /// The IPI registers of a core: status, enable and mailboxes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ipi {
     status: u32,
     enable: u32,

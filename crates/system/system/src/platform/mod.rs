@@ -9,6 +9,7 @@ pub mod map;
 mod pch_pic;
 mod pci;
 mod rtc;
+mod saved;
 mod uart;
 mod virtio;
 
@@ -23,6 +24,7 @@ use pch_pic::PchPic;
 use pci::PciHost;
 pub use pci::{Effects, MOST_DEVICES};
 use rtc::Rtc;
+pub use saved::SavedPlatform;
 use uart::Uart;
 pub use virtio::{Disk, DiskError, DiskOptions, Format, SharedFolder, TagError, Transport};
 

@@ -1,6 +1,8 @@
 //! The interrupt controller of the bridge chip: 64 inputs, each of which asserts a vector of the extended interrupt
 //! controller. Source: Loongson 7A1000 user manual, chapter 5 (interrupt controller).
 
+use serde::{Deserialize, Serialize};
+
 use super::lane::Lane;
 
 const MASK: u64 = 0x20;
@@ -29,6 +31,16 @@ pub struct PchPic {
     vector: [u8; 64],
 }
 
+/// The state of a controller in a checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedPchPic {
+    /// Mask, message enable, edge, polarity, levels, requests.
+    registers: [u64; 6],
+    route: Vec<u8>,
+    vector: Vec<u8>,
+}
+
 impl PchPic {
     /// Creates the controller in its reset state, with all inputs masked.
     pub fn new() -> Self {
@@ -42,6 +54,23 @@ impl PchPic {
             route: [1; 64],
             vector: [0; 64],
         }
+    }
+
+    /// The state in a checkpoint.
+    pub fn saved(&self) -> SavedPchPic {
+        let Self { mask, message_enable, edge, polarity, levels, requests, route, vector } = self;
+        SavedPchPic {
+            registers: [*mask, *message_enable, *edge, *polarity, *levels, *requests],
+            route: route.to_vec(),
+            vector: vector.to_vec(),
+        }
+    }
+
+    /// The controller with a saved state; `None` if it has no such state.
+    pub fn restored(saved: SavedPchPic) -> Option<Self> {
+        let [mask, message_enable, edge, polarity, levels, requests] = saved.registers;
+        let (route, vector) = (saved.route.try_into().ok()?, saved.vector.try_into().ok()?);
+        Some(Self { mask, message_enable, edge, polarity, levels, requests, route, vector })
     }
 
     /// Sets the level of an input below 64.

@@ -1,6 +1,8 @@
 //! The real-time clock of the bridge chip. It starts at a configured time and follows the stable counter, so that runs
 //! are reproducible. Source: Loongson 7A1000 user manual, section 22 (real-time clock).
 
+use serde::{Deserialize, Serialize};
+
 use super::lane::Lane;
 
 /// TOYREAD0: month, day, hour, minute, second and tenth of a second. The year is in the next register.
@@ -13,7 +15,8 @@ const TICKS_READ: u64 = 0x68;
 const TICKS_HZ: u64 = 32768;
 
 /// The real-time clock.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Rtc {
     /// The time at which the machine starts, in seconds since 1970.
     start_s: u64,

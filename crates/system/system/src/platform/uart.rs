@@ -1,7 +1,8 @@
 //! The serial port: the 16550 UART of the crate vm-superio, with a level-triggered interrupt.
 
-use vm_superio::Trigger;
+use serde::{Deserialize, Serialize};
 use vm_superio::serial::{NoEvents, Serial};
+use vm_superio::{SerialState, Trigger};
 
 /// Ignores vm-superio's interrupts, which are edges. The PCH-PIC needs the level, which [`Uart::asserts`] derives from
 /// the state of the port.
@@ -21,6 +22,16 @@ const NOTHING_PENDING: u8 = 1;
 /// The number of registers.
 const REGISTERS: u64 = 8;
 
+/// The state of the port in a checkpoint.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedUart {
+    /// The divisor's halves, IER, IIR, LCR, LSR, MCR, MSR, SCR.
+    registers: [u8; 9],
+    received: Vec<u8>,
+    sent: Vec<u8>,
+}
+
 /// The serial port, with the bytes that it has sent.
 pub struct Uart(Serial<Ignored, NoEvents, Vec<u8>>);
 
@@ -28,6 +39,54 @@ impl Uart {
     /// Creates the port in its reset state.
     pub fn new() -> Self {
         Self(Serial::new(Ignored, Vec::new()))
+    }
+
+    /// The state in a checkpoint.
+    pub fn saved(&self) -> SavedUart {
+        let state = self.0.state();
+        SavedUart {
+            registers: [
+                state.baud_divisor_low,
+                state.baud_divisor_high,
+                state.interrupt_enable,
+                state.interrupt_identification,
+                state.line_control,
+                state.line_status,
+                state.modem_control,
+                state.modem_status,
+                state.scratch,
+            ],
+            received: state.in_buffer,
+            sent: self.0.writer().clone(),
+        }
+    }
+
+    /// The port with a saved state; `None` if more bytes were received than fit in its buffer.
+    pub fn restored(saved: SavedUart) -> Option<Self> {
+        let [
+            low,
+            high,
+            enable,
+            identification,
+            line_control,
+            line_status,
+            modem_control,
+            modem_status,
+            scratch,
+        ] = saved.registers;
+        let state = SerialState {
+            baud_divisor_low: low,
+            baud_divisor_high: high,
+            interrupt_enable: enable,
+            interrupt_identification: identification,
+            line_control,
+            line_status,
+            modem_control,
+            modem_status,
+            scratch,
+            in_buffer: saved.received,
+        };
+        Serial::from_state(&state, Ignored, NoEvents, saved.sent).ok().map(Self)
     }
 
     /// Reads consecutive registers, one byte each.

@@ -8,7 +8,8 @@ use crate::platform::virtio::Kind;
 const COMMAND: usize = 4;
 const BAR: usize = 0x10;
 const MSIX: usize = 0x40;
-const BYTES: usize = 256;
+/// Bytes of a configuration space.
+pub const BYTES: usize = 256;
 
 /// The contents of the registers, and a mask of the bits that software may write.
 #[derive(Debug)]
@@ -55,6 +56,18 @@ impl Config {
         config.put_part(0x78, 0x88, 3, window::STATUS, 1);
         config.put_part(0x88, 0, 4, window::DEVICE, window::PART);
         config
+    }
+
+    /// All registers.
+    pub fn content(&self) -> &[u8] {
+        &self.content
+    }
+
+    /// Replaces the bits that software may write by those of `content`.
+    pub fn set_content(&mut self, content: &[u8; BYTES]) {
+        for (register, value) in content.iter().enumerate() {
+            self.write(register, 1, u64::from(*value));
+        }
     }
 
     fn put(&mut self, at: usize, bytes: &[u8]) {

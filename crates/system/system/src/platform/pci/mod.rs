@@ -5,6 +5,7 @@
 
 mod config;
 mod msix;
+mod saved;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use vm_memory::GuestMemoryMmap;
 use super::virtio::Transport;
 pub use config::Config;
 pub use msix::{Message, Vectors};
+pub use saved::SavedFunction;
 
 /// The maximum number of devices on the bus. Slot 0 is empty.
 pub const MOST_DEVICES: usize = 8;

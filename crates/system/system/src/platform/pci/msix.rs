@@ -1,6 +1,8 @@
 //! Interrupts as messages (MSI-X): the table of their addresses and contents, and the pending messages. Source: PCI
 //! Local Bus Specification 3.0, section 6.8.2 (MSI-X).
 
+use serde::{Deserialize, Serialize};
+
 /// Bytes of a table entry: address, content and control. The lowest bit of control masks the message.
 const ENTRY: usize = 16;
 
@@ -14,7 +16,8 @@ pub struct Message {
 }
 
 /// The MSI-X table and the pending bits.
-#[derive(Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Vectors {
     table: Vec<u8>,
     pending: u64,
@@ -30,6 +33,11 @@ impl Vectors {
     /// The number of messages.
     pub fn count(&self) -> u16 {
         (self.table.len() / ENTRY) as u16
+    }
+
+    /// Whether the table has as many bytes as that of `other`.
+    pub fn fits(&self, other: &Self) -> bool {
+        self.table.len() == other.table.len()
     }
 
     /// Reads the table.

@@ -6,6 +6,7 @@
 mod block;
 mod disk;
 mod network;
+mod saved;
 mod share;
 
 use std::io::Write as _;
@@ -23,6 +24,7 @@ use super::pci::{Effects, window};
 use crate::net::Network;
 pub use disk::{Disk, DiskError, DiskOptions, Format};
 use network::Nic;
+pub use saved::SavedTransport;
 pub use share::{SharedFolder, TagError};
 
 /// The maximum number of descriptors of a queue.

@@ -42,6 +42,16 @@ impl SharedFolder {
         [&(self.tag.len() as u16).to_le_bytes(), self.tag.as_bytes()].concat()
     }
 
+    /// The tag.
+    pub fn tag(&self) -> &str {
+        &self.tag
+    }
+
+    /// Whether the driver has mounted the folder.
+    pub fn is_in_use(&self) -> bool {
+        self.share.is_in_use()
+    }
+
     /// Ends what the driver had open.
     pub fn reset(&mut self) {
         self.share.reset();

@@ -9,6 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustc_hash::FxHashSet;
+use sha2::{Digest, Sha256};
 
 pub use image::Format;
 use image::Image;
@@ -17,6 +18,8 @@ use image::Image;
 pub const SECTOR: u64 = 512;
 /// Bytes of a block, the unit of copy-on-write.
 const BLOCK: u64 = 4096;
+/// Bytes that are hashed at a time.
+const DIGEST_CHUNK: usize = 1 << 20;
 
 /// The disk cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -114,6 +117,45 @@ impl Disk {
     /// Whether a range of bytes consists of whole sectors of the disk.
     pub fn contains(&self, start: u64, bytes: u64) -> bool {
         bytes.is_multiple_of(SECTOR) && start.checked_add(bytes).is_some_and(|end| end <= self.bytes)
+    }
+
+    /// Whether the guest's writes change the image.
+    pub fn changes_image(&self) -> bool {
+        self.copy.is_none()
+    }
+
+    /// The SHA-256 of the disk without the guest's writes, in hexadecimal.
+    ///
+    /// # Errors
+    /// The host refuses.
+    pub fn image_digest(&self) -> io::Result<String> {
+        let mut hash = Sha256::new();
+        let mut chunk = vec![0; DIGEST_CHUNK];
+        let mut at = 0;
+        while at < self.bytes {
+            let length = (self.bytes - at).min(DIGEST_CHUNK as u64);
+            let part = &mut chunk[..length as usize];
+            self.image.read(part, at)?;
+            hash.update(part);
+            at += length;
+        }
+        Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Calls `write` with the offset and the content of each block that the guest has written, in the order of the disk.
+    ///
+    /// # Errors
+    /// The host refuses, or `write` fails.
+    pub fn written_blocks(&self, mut write: impl FnMut(u64, &[u8]) -> io::Result<()>) -> io::Result<()> {
+        let Some((copy, written)) = &self.copy else { return Ok(()) };
+        let mut blocks: Vec<u64> = written.iter().copied().collect();
+        blocks.sort_unstable();
+        for block in blocks {
+            let mut content = vec![0; BLOCK.min(self.bytes - block * BLOCK) as usize];
+            copy.read_exact_at(&mut content, block * BLOCK)?;
+            write(block * BLOCK, &content)?;
+        }
+        Ok(())
     }
 
     /// Reads `bytes` from the offset `start`.
