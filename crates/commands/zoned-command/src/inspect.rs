@@ -1,11 +1,11 @@
 //! `longma zoned info`, `check` and `repair`.
 
 use super::device::{Device, DeviceOptions, Layout};
-use super::map::{layout_of, only_tree};
+use super::map::layout_of;
 use super::{Format, Outcome};
 use longma_command_line::output::{print, print_json, table};
 use longma_zoned::device::{Condition, Geometry, StatesRepair, Zone};
-use longma_zoned::store::RepairReport;
+use longma_zoned::store::{CheckReport, Problem, RepairReport};
 use longma_zoned::{Options, Store, ZonedDevice};
 use longma_zoned_runs as runs;
 use serde_json::json;
@@ -161,96 +161,129 @@ pub fn bytes(number: u64) -> String {
 pub fn check(arguments: &CheckArguments) -> Outcome {
     let device = arguments.device.open_to_read()?;
     let name = device.name();
-    if layout_of(&device)? == Layout::Runs {
-        return check_runs(device, arguments.format);
-    }
-    let report = Store::check(device)?;
-    let sound = report.problems.is_empty();
-    if arguments.format == Format::Json {
-        print_json(&json!({ "device": name, "sound": sound, "report": report }))?;
-    } else {
-        let mut text = format!(
-            "{name}: {} keys in {} leaves with {} logs, {} inner nodes, {} large values; {} batches in the journal\n",
-            report.keys,
-            report.leaves,
-            report.logs,
-            report.inner_nodes,
-            report.extents,
-            report.journal_batches
-        );
-        for problem in &report.problems {
-            let place = problem.block.map_or_else(String::new, |block| format!("block {block}: "));
-            let _ = writeln!(text, "{place}{}", problem.what);
-        }
-        let _ = writeln!(
-            text,
-            "{}",
-            if sound { "sound".into() } else { format!("{} problems", report.problems.len()) }
-        );
-        print(&text)?;
-    }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let checked = match layout_of(&device)? {
+        Layout::Tree => Checked::of_tree(&Store::check(device)?),
+        Layout::Runs => Checked::of_runs(&runs::Store::check_device(device, runs::Options::default())?),
+    };
+    checked.print(&name, arguments.format)
 }
 
-/// Checks a map of sorted runs.
-fn check_runs(device: Device, format: Format) -> Outcome {
-    let name = device.name();
-    let map = runs::Store::open_read_only(device, runs::Options::default())?;
-    let report = map.check()?;
-    let sound = report.problems.is_empty();
-    if format == Format::Json {
-        print_json(&json!({ "device": name, "sound": sound, "report": report }))?;
-    } else {
-        let mut text = format!(
-            "{name}: {} records in {} blocks of {} tables, and the log\n",
-            report.records, report.blocks, report.tables
-        );
-        for (_, problem) in &report.problems {
-            let _ = writeln!(text, "{problem}");
+/// The result of a check of either layout.
+struct Checked {
+    /// What was read.
+    summary: String,
+    problems: Vec<String>,
+    report: serde_json::Value,
+}
+
+impl Checked {
+    fn of_tree(report: &CheckReport) -> Self {
+        let CheckReport { keys, leaves, logs, inner_nodes, extents, journal_batches, problems, .. } = report;
+        let line = |problem: &Problem| match problem.block {
+            Some(block) => format!("block {block}: {}", problem.what),
+            None => problem.what.clone(),
+        };
+        Self {
+            summary: format!(
+                "{keys} keys in {leaves} leaves with {logs} logs, {inner_nodes} inner nodes, {extents} large values; {journal_batches} batches in the journal"
+            ),
+            problems: problems.iter().map(line).collect(),
+            report: json!(report),
         }
-        let _ = writeln!(
-            text,
-            "{}",
-            if sound { "sound".into() } else { format!("{} problems", report.problems.len()) }
-        );
-        print(&text)?;
     }
-    Ok(if sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+
+    fn of_runs(report: &runs::CheckReport) -> Self {
+        let runs::CheckReport { records, blocks, tables, problems } = report;
+        Self {
+            summary: format!("{records} records in {blocks} blocks of {tables} tables, and the log"),
+            problems: problems.iter().map(|(_, what)| what.clone()).collect(),
+            report: json!(report),
+        }
+    }
+
+    fn print(&self, name: &str, format: Format) -> Outcome {
+        let is_sound = self.problems.is_empty();
+        if format == Format::Json {
+            print_json(&json!({ "device": name, "sound": is_sound, "report": self.report }))?;
+        } else {
+            let mut lines = vec![format!("{name}: {}", self.summary)];
+            lines.extend(self.problems.iter().cloned());
+            lines.push(if is_sound { "sound".into() } else { format!("{} problems", self.problems.len()) });
+            print(&(lines.join("\n") + "\n"))?;
+        }
+        Ok(if is_sound { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
 }
 
 /// Repairs a map; exits with status 1 if data was lost.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
     let (device, states) = arguments.device.open_to_repair()?;
-    only_tree(&device, "repair")?;
     let name = device.name();
-    let report = Store::repair(device, Options::default())?;
-    let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
-    let is_intact = !states.table_lost
-        && losses == 0
-        && report.lost_batches.is_empty()
-        && !report.superblock_lost
-        && !report.superblock_old;
+    let repaired = match layout_of(&device)? {
+        Layout::Tree => Repaired::of_tree(&name, &states, &Store::repair(device, Options::default())?),
+        Layout::Runs => {
+            Repaired::of_runs(&name, &states, &runs::Store::repair(device, runs::Options::default())?)
+        }
+    };
+    let Repaired { is_intact, text, report } = repaired;
     if arguments.format == Format::Json {
         print_json(
             &json!({ "device": name, "nothing_lost": is_intact, "states": states, "report": report }),
         )?;
     } else {
-        print(&repair_text(&name, &states, &report, is_intact))?;
+        print(&(text + if is_intact { "nothing was lost\n" } else { "repaired, with losses\n" }))?;
     }
     Ok(if is_intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport, is_intact: bool) -> String {
-    let mut text = format!("{name}: {} keys\n", report.keys);
-    if states.table_lost {
-        let zones: Vec<_> = states.guessed.iter().map(|zone| zone.0.to_string()).collect();
-        let zones = if zones.is_empty() { "none".into() } else { zones.join(", ") };
-        let _ = writeln!(
-            text,
-            "the table of zone states was damaged and has been reconstructed; zones whose write pointer was guessed \
-             from what is in them: {zones}. What was written last may be lost"
-        );
+/// The result of a repair of either layout.
+struct Repaired {
+    is_intact: bool,
+    text: String,
+    report: serde_json::Value,
+}
+
+impl Repaired {
+    fn of_tree(name: &str, states: &StatesRepair, report: &RepairReport) -> Self {
+        let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
+        let is_intact = !states.table_lost
+            && losses == 0
+            && report.lost_batches.is_empty()
+            && !report.superblock_lost
+            && !report.superblock_old;
+        Self { is_intact, text: repair_text(name, states, report), report: json!(report) }
     }
+
+    fn of_runs(name: &str, states: &StatesRepair, report: &runs::RepairReport) -> Self {
+        let runs::RepairReport { batches, lost_batches, damaged } = report;
+        let is_intact = !states.table_lost && lost_batches.is_empty() && damaged.is_empty();
+        let mut text =
+            format!("{name}: {batches} batches of the log are in tables now\n{}", states_text(states));
+        for lost in lost_batches {
+            let _ = writeln!(text, "lost with the log's block {}: {lost} ({})", lost.block, lost.what);
+        }
+        for (_, what) in damaged {
+            let _ = writeln!(text, "not repaired: {what}");
+        }
+        Self { is_intact, text, report: json!(report) }
+    }
+}
+
+/// Describes how the table of zone states was reconstructed, if it was.
+fn states_text(states: &StatesRepair) -> String {
+    if !states.table_lost {
+        return String::new();
+    }
+    let zones: Vec<_> = states.guessed.iter().map(|zone| zone.0.to_string()).collect();
+    let zones = if zones.is_empty() { "none".into() } else { zones.join(", ") };
+    format!(
+        "the table of zone states was damaged and has been reconstructed; zones whose write pointer was guessed \
+         from what is in them: {zones}. What was written last may be lost\n"
+    )
+}
+
+fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport) -> String {
+    let mut text = format!("{name}: {} keys\n{}", report.keys, states_text(states));
     let key = |bytes: &[u8]| bytes.escape_ascii().to_string();
     for (ranges, what) in [(&report.lost, "keys lost"), (&report.lost_changes, "newest changes lost")] {
         for range in ranges {
@@ -286,6 +319,5 @@ fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport, is_inta
             let _ = writeln!(text, "{what}");
         }
     }
-    let _ = writeln!(text, "{}", if is_intact { "nothing was lost" } else { "repaired, with losses" });
     text
 }

@@ -47,7 +47,7 @@ fn no_runs(device: &str, command: &str) -> String {
     let layout = Layout::Runs.to_possible_value().map_or_else(String::new, |value| value.get_name().into());
     format!(
         "{device} holds a map of the experimental layout {layout}, with which `longma zoned {command}` does not work: \
-         use get, put, delete, scan, load, info, check or bench"
+         use get, put, delete, scan, load, info, check, repair or bench"
     )
 }
 

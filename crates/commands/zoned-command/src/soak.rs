@@ -1,6 +1,6 @@
 //! `longma zoned soak`: runs a mixed load on a nearly full map, with `longma_zoned_lab::soak`.
 
-use super::device::{Layout, LoadOptions, NewDevice};
+use super::device::{Layout, LayoutOption, LoadOptions, NewDevice};
 use super::{Format, INTERRUPTED, Outcome, interruption};
 use longma_command_line::output::{print, print_json};
 use longma_zoned::Store;
@@ -16,6 +16,8 @@ pub struct Arguments {
     new: NewDevice,
     #[command(flatten)]
     load: LoadOptions,
+    #[command(flatten)]
+    layout: LayoutOption,
     /// Fraction of the device to fill before the load starts; at most 95 % of what a map can use.
     #[arg(long, value_name = "PART", default_value_t = 0.9)]
     fill: f64,
@@ -46,6 +48,11 @@ pub struct Arguments {
 
 /// Runs the load. Fails if a check failed or the slowest window had less than half of the mean throughput.
 pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.layout.layout == Layout::Runs {
+        return Err("`longma zoned soak` works with the layout tree only, since it fills the device and checks the whole map by \
+                    what it knows of trees: measure sorted runs with `longma zoned bench --layout runs`"
+            .into());
+    }
     if !(0.0..1.0).contains(&arguments.fill) {
         return Err(format!(
             "--fill {}: give a fraction of the device, at least 0 and below 1",
