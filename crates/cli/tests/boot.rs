@@ -5,7 +5,7 @@ mod programs;
 use programs::{A0, A1, A2, ZERO, add};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -182,6 +182,105 @@ fn a_region_of_interest_runs_through_the_models() {
     }
 }
 
+/// Saves the machine with this code at its mark.
+fn saved(folder: &Path, kernel: &Path) -> String {
+    let file = folder.join("machine.saved").to_str().unwrap().to_owned();
+    let output =
+        boot(&["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB", "--checkpoint", &file], "");
+    assert!(output.status.success(), "{output:?}");
+    assert!(unwrapped(&output).contains("machine.saved` continues"), "{output:?}");
+    file
+}
+
+#[test]
+fn a_restored_region_of_interest_has_the_statistics_of_one_that_goes_on() {
+    let (folder, kernel) = image("region.efi", &REGION);
+    let file = saved(folder.path(), &kernel);
+    let out = folder.path().join("result.json");
+    let models = ["--level", "timing", "--roi", "--stats-out", out.to_str().unwrap()];
+    let result = |start: &[&str]| {
+        let output = boot(&[start, &models].concat(), "");
+        assert!(output.status.success(), "{output:?}");
+        std::fs::read_to_string(&out).unwrap()
+    };
+    let expected = result(&["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB"]);
+    for _ in 0..2 {
+        assert_eq!(result(&["--restore", &file]), expected);
+    }
+    assert!(boot(&["--restore", &file], "").status.success(), "it goes on without models, too");
+}
+
+#[test]
+fn a_script_saves_at_its_checkpoint_and_the_console_goes_on() {
+    let (folder, kernel) = image("echo.efi", &ECHO);
+    let (script, file) = (folder.path().join("script"), folder.path().join("machine.saved"));
+    std::fs::write(&script, "expect k\nsend ab\nexpect b\ncheckpoint\n").unwrap();
+    let (script, file) = (script.to_str().unwrap(), file.to_str().unwrap());
+    let words = ["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB", "--script", script];
+    let refused = boot(&words, "");
+    assert!(unwrapped(&refused).contains("the script has a checkpoint: add --checkpoint"), "{refused:?}");
+    let output = boot(&[&words[..], &["--checkpoint", file]].concat(), "");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "kab");
+    for text in ["hello q", "q"] {
+        let output = boot(&["--restore", file], text);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), text);
+    }
+    std::fs::write(script, "limit 1\nsend xq\nexpect xq\n").unwrap();
+    let output = boot(&["--restore", file, "--script", script], "");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn what_cannot_be_saved_or_restored_is_refused_with_the_reason() {
+    let (folder, kernel) = image("region.efi", &REGION);
+    let file = saved(folder.path(), &kernel);
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (disk, truncated, absent) = (path("disk.img"), path("truncated"), path("absent/machine.saved"));
+    std::fs::write(&disk, [0; 512]).unwrap();
+    let content = std::fs::read(&file).unwrap();
+    std::fs::write(&truncated, &content[..content.len() - 9]).unwrap();
+    let kernel = kernel.to_str().unwrap();
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["--kernel", kernel, "--checkpoint", &file, "--level", "timing"],
+            "--checkpoint works at level functional only",
+        ),
+        (&["--kernel", kernel, "--checkpoint", &file, "--gdb", "0"], "cannot be used with"),
+        (&["--kernel", kernel, "--checkpoint", &absent], "absent/machine.saved: No such file"),
+        (
+            &["--kernel", kernel, "--checkpoint", &file, "--disk", &format!("{disk},write")],
+            "leave ,write out",
+        ),
+        (&["--restore", kernel], "it is not a checkpoint of a machine"),
+        (&["--restore", &truncated], "the checkpoint is damaged: it is truncated or changed"),
+        (&["--restore", &absent], "No such file"),
+        (
+            &["--restore", &file, "--disk", &disk],
+            "the devices: random numbers; this one has: disk, random numbers",
+        ),
+        (&["--restore", &file, "--cores", "2"], "cannot be used with"),
+    ];
+    for (arguments, expected) in cases {
+        let output = boot(arguments, "");
+        assert!(!output.status.success(), "{arguments:?}");
+        let text = unwrapped(&output);
+        assert!(text.contains(expected), "{arguments:?}: {text}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), content, "a refused command leaves the file alone");
+}
+
+#[test]
+fn a_guest_that_sets_no_mark_is_not_saved() {
+    let (folder, kernel) = image("echo.efi", &ECHO);
+    let file = folder.path().join("machine.saved");
+    let words = ["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB", "--checkpoint"];
+    let output = boot(&[&words[..], &[file.to_str().unwrap()]].concat(), "q");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(unwrapped(&output).contains("nothing was saved") && !file.exists(), "{output:?}");
+}
+
 #[test]
 fn options_that_do_not_fit_a_level_are_refused() {
     let (folder, kernel) = image("echo.efi", &ECHO);
@@ -201,6 +300,38 @@ fn options_that_do_not_fit_a_level_are_refused() {
         assert!(!output.status.success());
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(said.contains(expected), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn usage_errors_have_status_2_and_others_1() {
+    let (folder, kernel) = image("echo.efi", &ECHO);
+    let script = folder.path().join("script");
+    std::fs::write(&script, "checkpoint\n").unwrap();
+    let (script, shared) = (script.to_str().unwrap(), folder.path().to_str().unwrap());
+    let usage: [&[&str]; 12] = [
+        &["--roi"],
+        &["--level", "cache", "--core", "in-order"],
+        &["--level", "cache", "--net", "user"],
+        &["--level", "timing", "--cores", "16"],
+        &["--offline"],
+        &["--cores", "17"],
+        &["--memory", "1MiB"],
+        &["--net", "bridge"],
+        &["--share", shared, "--share", shared],
+        &["--share", &format!("{shared},tag=a b")],
+        &["--script", script],
+        &["--disk", &format!("{shared}/disk,write"), "--checkpoint", &format!("{shared}/saved")],
+    ];
+    std::fs::write(folder.path().join("disk"), [0; 512]).unwrap();
+    let others: [&[&str]; 3] =
+        [&["--initrd", "/nonexistent"], &["--disk", "/nonexistent"], &["--cycles", "1000"]];
+    let statuses = [(2, &usage[..]), (1, &others)];
+    for (status, arguments) in
+        statuses.iter().flat_map(|(status, all)| all.iter().map(move |one| (status, one)))
+    {
+        let output = boot(&[&["--kernel", kernel.to_str().unwrap()], *arguments].concat(), "");
+        assert_eq!(output.status.code(), Some(*status), "{arguments:?}: {output:?}");
     }
 }
 

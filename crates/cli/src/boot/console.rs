@@ -24,6 +24,8 @@ pub enum End {
     NoInput,
     /// A text of the script did not come in time.
     Late(Late),
+    /// It was saved.
+    Saved,
     /// The user ended it.
     User,
 }
@@ -37,11 +39,22 @@ pub enum Input {
 }
 
 impl Input {
-    /// Reads a script.
-    pub fn script(path: &Path) -> Result<Self, String> {
+    /// Reads a script, which starts at this cycle of the machine.
+    pub fn script(path: &Path, cycle: u64) -> Result<Self, String> {
         let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let script = Script::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        let mut script = Script::parse(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+        script.start_at(cycle);
         Ok(Self::Script(script))
+    }
+
+    /// Whether it ends with a checkpoint.
+    pub fn has_checkpoint(&self) -> bool {
+        matches!(self, Self::Script(script) if script.has_checkpoint())
+    }
+
+    /// Whether it has come to its checkpoint.
+    pub fn is_at_checkpoint(&self) -> bool {
+        matches!(self, Self::Script(script) if script.is_at_checkpoint())
     }
 
     /// Reads standard input.
@@ -97,7 +110,7 @@ fn follow(
         Ok(typed) => guest.extend(typed),
         Err(late) => return Some(End::Late(late)),
     }
-    (is_stuck && guest.is_empty()).then_some(End::NoInput)
+    (is_stuck && guest.is_empty() && !script.is_at_checkpoint()).then_some(End::NoInput)
 }
 
 /// The console's commands among the keys of a terminal.

@@ -1,7 +1,7 @@
 //! The devices that options name.
 
-use super::Arguments;
-use longma_system::net::Network;
+use super::{Arguments, usage};
+use longma_system::net::{Network, NetworkError};
 use longma_system::{Access, Disk, DiskOptions, ImageFormat, Machine, Share, SharedFolder};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::collections::BTreeSet;
@@ -15,20 +15,29 @@ const TAG: &str = "share";
 /// The number of open files that a machine with shared folders may have, if the host allows it.
 const OPEN_FILES: u64 = 1 << 14;
 
-/// Puts the disks, a source of random numbers, the NIC and the shared folders on the machine's bus. Returns whether there
-/// is a NIC.
-pub fn attach(machine: &mut Machine, arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
+/// Puts the disks, a source of random numbers, the NIC and the shared folders on the machine's bus. If `needs_nic`, there is
+/// a NIC even without a network. Returns whether there is a network.
+pub fn attach(machine: &mut Machine, arguments: &Arguments, needs_nic: bool) -> Result<bool, Box<dyn Error>> {
     for disk in &arguments.disk {
         let (path, options) = disk_options(disk);
         let opened = Disk::open(Path::new(path), &options);
         machine.attach_disk(opened.map_err(|error| format!("--disk {disk}: {error}"))?)?;
     }
     machine.attach_entropy(SEED)?;
-    let network = Network::open(&arguments.net).map_err(|error| format!("--net: {error}"))?;
+    let network = Network::open(&arguments.net).map_err(|error| match error {
+        NetworkError::Text(_) => usage(format!("--net: {error}")),
+        _ => format!("--net: {error}").into(),
+    })?;
     let has_network = network.is_some();
+    let network = network.or_else(|| needs_nic.then(Network::empty));
     network.map(|network| machine.attach_network(network)).transpose()?;
     attach_shares(machine, &arguments.share)?;
     Ok(has_network)
+}
+
+/// The first value of `--disk` by which the guest's writes change the image.
+pub fn changed_disk(disks: &[String]) -> Option<&String> {
+    disks.iter().find(|disk| disk_options(disk).1.changes_image)
 }
 
 /// The path and the options of a value of `--disk`. Options are at the end; the path can contain commas.
@@ -56,10 +65,10 @@ fn attach_shares(machine: &mut Machine, shares: &[String]) -> Result<(), Box<dyn
         let Folder { path, access, tag } = Folder::parse(option);
         let say = |error: &dyn std::fmt::Display| format!("--share {option}: {error}");
         if !tags.insert(tag) {
-            return Err(say(&format!("another folder has the tag {tag:?}; add ,tag=NAME")).into());
+            return Err(usage(say(&format!("another folder has the tag {tag:?}; add ,tag=NAME"))));
         }
         let share = Share::open(Path::new(path), access).map_err(|error| say(&error))?;
-        machine.attach_share(SharedFolder::new(share, tag).map_err(|error| say(&error))?)?;
+        machine.attach_share(SharedFolder::new(share, tag).map_err(|error| usage(say(&error)))?)?;
     }
     Ok(())
 }

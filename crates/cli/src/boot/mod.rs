@@ -3,17 +3,21 @@
 mod console;
 mod devices;
 mod prepared;
+mod saved;
 mod timed;
 
 use console::{End, Input, put};
 use longma_command_line::raw_mode::RawMode;
 use longma_command_line::size;
 use longma_sim::ManifestProgram;
-use longma_system::boot::{Kernel, load};
-use longma_system::{Configuration, Debugger, Machine, Pace, Stop, Turn};
+use longma_system::boot::{Image, Kernel, load};
+use longma_system::{Configuration, ConfigurationError, Debugger, Machine, MemoryError, Pace, Stop, Turn};
+use longma_system_timing::kallsyms::ImageSymbols;
+use saved::{Saver, Software};
 use std::error::Error;
+use std::fmt::Display;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,7 +33,7 @@ const SHORT_NAP: Duration = Duration::from_millis(10);
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A system that is fetched once and then kept, instead of --kernel and --initrd.
-    #[arg(value_enum, required_unless_present = "kernel", conflicts_with_all = ["kernel", "initrd"])]
+    #[arg(value_enum, required_unless_present_any = ["kernel", "restore"], conflicts_with_all = ["kernel", "initrd"])]
     system: Option<System>,
     /// Use no network to prepare the system.
     #[arg(long)]
@@ -66,6 +70,17 @@ pub struct Arguments {
     /// What to expect on the console, and what to type, instead of standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
+    /// Save the machine to this file and end, where models would begin (the guest's mark 1 or 3), or at the `checkpoint` of
+    /// the script.
+    #[arg(long, value_name = "FILE", conflicts_with = "gdb")]
+    checkpoint: Option<PathBuf>,
+    /// Continue a machine that --checkpoint has saved, at any level, with the same disks and folders.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["system", "offline", "kernel", "initrd", "append", "memory", "cores"]
+    )]
+    restore: Option<PathBuf>,
     /// Interpret all code instead of translating hot code to host code. Execution is the same, but slower.
     #[arg(long)]
     interpret: bool,
@@ -99,7 +114,7 @@ impl Boot {
         match (&arguments.kernel, arguments.system) {
             // clap waives `requires` where --kernel conflicts with a system.
             (Some(_), _) if arguments.offline => {
-                Err("--offline is for a system that is fetched, such as debian: omit it with --kernel".into())
+                Err(usage("--offline is for a system that is fetched, such as debian: omit it with --kernel"))
             }
             (Some(kernel), _) => Ok(Self {
                 kernel: kernel.clone(),
@@ -115,8 +130,33 @@ impl Boot {
                 }
                 Ok(Self { kernel: image.kernel, initrd: Some(image.initrd), command_line })
             }
-            (None, None) => Err("give --kernel FILE, or boot debian".into()),
+            (None, None) => Err(usage("give --kernel FILE, --restore FILE, or boot debian")),
         }
+    }
+
+    /// Loads the software into a new machine, and describes it if models or a checkpoint need that.
+    fn load(&self, arguments: &Arguments) -> Result<(Machine, Option<Software>), Box<dyn Error>> {
+        let image = read(&self.kernel, arguments.memory)?;
+        let initrd = self.initrd.as_deref().map(|path| read(path, arguments.memory)).transpose()?;
+        let mut machine = Machine::new(&Configuration {
+            cores: arguments.cores,
+            memory_bytes: arguments.memory,
+            translation: !arguments.interpret,
+            ..Configuration::default()
+        })
+        .map_err(|error| match error {
+            ConfigurationError::Cores(_) | ConfigurationError::Memory(MemoryError::Size(_)) => usage(error),
+            _ => error.into(),
+        })?;
+        let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &self.command_line };
+        load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", self.kernel.display()))?;
+        if arguments.timed.is_functional() && arguments.checkpoint.is_none() {
+            return Ok((machine, None));
+        }
+        let has_symbols = arguments.timed.uses_image_symbols() || arguments.checkpoint.is_some();
+        let symbols = if has_symbols { ImageSymbols::of(&Image::parse(&image)?) } else { None };
+        let program = self.program(&image, initrd.as_deref())?;
+        Ok((machine, Some(Software { program, symbols })))
     }
 
     /// What the result states about the software.
@@ -129,32 +169,53 @@ impl Boot {
     }
 }
 
+/// Options that do not fit each other, or a value that no run can use. clap does not notice these.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
+
+/// The exit status of usage errors, as of those that clap notices.
+const USAGE_STATUS: u8 = 2;
+
+fn usage(message: impl Display) -> Box<dyn Error> {
+    UsageError(message.to_string()).into()
+}
+
 /// Boots the kernel. If the guest switches the machine off, its exit status is that of the command.
 ///
 /// # Errors
 /// A file or an option is not usable, or the machine ends in another way than by power-off.
 pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
+    match boot(arguments) {
+        Err(error) if error.is::<UsageError>() => {
+            // Ignore errors: standard error may be closed.
+            let _ = writeln!(io::stderr(), "longma: {error}");
+            Ok(ExitCode::from(USAGE_STATUS))
+        }
+        ended => ended,
+    }
+}
+
+fn boot(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     arguments.refuse_outside_of_models()?;
-    let boot = Boot::of(arguments)?;
-    let image = read(&boot.kernel, arguments.memory)?;
-    let initrd = boot.initrd.as_deref().map(|path| read(path, arguments.memory)).transpose()?;
-    let mut machine = Machine::new(&Configuration {
-        cores: arguments.cores,
-        memory_bytes: arguments.memory,
-        translation: !arguments.interpret,
-        ..Configuration::default()
-    })?;
-    let kernel = Kernel { image: &image, initrd: initrd.as_deref(), command_line: &boot.command_line };
-    load(&mut machine, &kernel).map_err(|error| format!("{}: {error}", boot.kernel.display()))?;
-    let timed = arguments.timed.build(&mut machine, &image, || boot.program(&image, initrd.as_deref()))?;
-    drop((image, initrd));
-    let has_network = devices::attach(&mut machine, arguments)?;
-    let mut outside = Outside { pace: has_network.then(Pace::default), debugger: None, timed };
+    let Started { mut machine, software, has_network, mark, typed } = match &arguments.restore {
+        Some(path) => saved::restore(path, arguments)?,
+        None => Started::boot(arguments)?,
+    };
+    let mut timed = arguments.timed.build(&mut machine, software.as_ref())?;
+    if let (Some(timed), Some(mark)) = (&mut timed, mark) {
+        timed.take_mark(&machine, mark);
+    }
+    let mut outside = Outside { pace: has_network.then(|| Pace::of(&machine)), debugger: None, timed };
     outside.debugger = arguments.gdb.as_deref().map(listen).transpose()?;
     let mut input = match &arguments.script {
-        Some(path) => Input::script(path)?,
+        Some(path) => Input::script(path, machine.cycles())?,
         None => Input::standard(),
     };
+    let saver = Saver::of(arguments, &input, software)?;
+    if saver.is_some() {
+        machine.heed_marks();
+    }
 
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
@@ -168,7 +229,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
         put(b"longma: Ctrl-A x ends the machine\r\n")?;
     }
     let limit = arguments.cycles.unwrap_or(u64::MAX);
-    let end = converse(&mut machine, &mut input, &mut outside, limit, &stopped)?;
+    let mut conversation =
+        Conversation { input: &mut input, outside: &mut outside, saver: &saver, waiting: typed };
+    let end = conversation.run(&mut machine, arguments.restore.is_some(), limit, &stopped)?;
     if terminal.is_some() {
         // The guest's last line may not be complete.
         put(b"\r\n")?;
@@ -182,7 +245,12 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     {
         return Err(format!("the machine stopped before the end of the script: {late}").into());
     }
+    if let (Some(saver), false) = (&saver, matches!(end, End::Saved)) {
+        saver.warn();
+    }
     match end {
+        End::Saved => Ok(ExitCode::SUCCESS),
+        End::PowerOff if saver.is_some() => Ok(ExitCode::FAILURE),
         End::PowerOff => Ok(ExitCode::from(machine.exit_status())),
         End::Late(late) => Err(late.into()),
         End::Reset => Err("the guest asked for a reset: start it again".into()),
@@ -197,12 +265,38 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 impl Arguments {
     /// What acts on the machine at the host's time cannot be modelled.
-    fn refuse_outside_of_models(&self) -> Result<(), String> {
-        let refused = [("--net", self.net != "none"), ("--gdb", self.gdb.is_some())];
+    fn refuse_outside_of_models(&self) -> Result<(), Box<dyn Error>> {
+        let refused = [
+            ("--net", self.net != "none"),
+            ("--gdb", self.gdb.is_some()),
+            ("--checkpoint", self.checkpoint.is_some()),
+        ];
         match refused.iter().find(|(_, given)| *given && !self.timed.is_functional()) {
-            Some((option, _)) => Err(format!("{option} works at level functional only: omit it or --level")),
+            Some((option, _)) => {
+                Err(usage(format!("{option} works at level functional only: omit it or --level")))
+            }
             None => Ok(()),
         }
+    }
+}
+
+/// A machine that is about to run.
+struct Started {
+    machine: Machine,
+    /// What models and checkpoints state about the software; `None` if there are neither.
+    software: Option<Software>,
+    has_network: bool,
+    /// The guest's mark at which the machine was saved.
+    mark: Option<u8>,
+    /// What was typed, and the guest has not received yet.
+    typed: Vec<u8>,
+}
+
+impl Started {
+    fn boot(arguments: &Arguments) -> Result<Self, Box<dyn Error>> {
+        let (mut machine, software) = Boot::of(arguments)?.load(arguments)?;
+        let has_network = devices::attach(&mut machine, arguments, false)?;
+        Ok(Self { machine, software, has_network, mark: None, typed: Vec::new() })
     }
 }
 
@@ -263,42 +357,71 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Runs the machine with its console on standard output, and `input` typed.
-fn converse(
-    machine: &mut Machine,
-    input: &mut Input,
-    outside: &mut Outside,
-    limit: u64,
-    stopped: &AtomicBool,
-) -> Result<End, Box<dyn Error>> {
-    // What the guest's buffer has not taken yet.
-    let mut waiting = Vec::new();
-    loop {
-        let Some(stop) = outside.run(machine, limit.saturating_sub(machine.cycles())) else {
-            return Ok(End::User);
-        };
-        let printed = machine.take_console_output();
-        put(&printed)?;
-        match stop {
-            Stop::PowerOff => {
-                if let Input::Script(script) = input {
-                    // The last output may contain the text that the script expects.
-                    let _ = script.advance(&printed, machine.cycles());
+/// The machine's console and what acts on the machine.
+struct Conversation<'a> {
+    input: &'a mut Input,
+    outside: &'a mut Outside,
+    saver: &'a Option<Saver>,
+    /// What the guest's buffer has not taken yet.
+    waiting: Vec<u8>,
+}
+
+impl Conversation<'_> {
+    /// Runs the machine with its console on standard output, and the input typed. A machine that `is_restored` goes on
+    /// where it was saved: after a run, and before input.
+    fn run(
+        &mut self,
+        machine: &mut Machine,
+        is_restored: bool,
+        limit: u64,
+        stopped: &AtomicBool,
+    ) -> Result<End, Box<dyn Error>> {
+        let mut next = is_restored.then_some(Stop::Limit);
+        loop {
+            let stop = match next.take() {
+                Some(stop) => stop,
+                None => match self.outside.run(machine, limit.saturating_sub(machine.cycles())) {
+                    Some(stop) => stop,
+                    None => return Ok(End::User),
+                },
+            };
+            let printed = machine.take_console_output();
+            put(&printed)?;
+            match stop {
+                Stop::PowerOff => {
+                    if let Input::Script(script) = self.input {
+                        // The last output may contain the text that the script expects.
+                        let _ = script.advance(&printed, machine.cycles());
+                    }
+                    return Ok(End::PowerOff);
                 }
-                return Ok(End::PowerOff);
+                Stop::Reset => return Ok(End::Reset),
+                Stop::Mark(mark) => {
+                    if let Some(saver) = self.saver.as_ref().filter(|saver| saver.saves_at(mark)) {
+                        saver.save(machine, Some(mark), &self.waiting)?;
+                        return Ok(End::Saved);
+                    }
+                }
+                Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
+                Stop::Limit | Stop::Idle | Stop::Debugger => {}
             }
-            Stop::Reset => return Ok(End::Reset),
-            Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
-            Stop::Limit | Stop::Idle | Stop::Debugger | Stop::Mark(_) => {}
+            let is_stuck = stop == Stop::Idle && self.waiting.is_empty() && !self.outside.may_wake();
+            let end = self.input.next(&printed, machine.cycles(), is_stuck, stopped, &mut self.waiting);
+            if let Some(end) = end {
+                return Ok(end);
+            }
+            if stopped.load(Ordering::Relaxed) {
+                return Ok(End::User);
+            }
+            let taken = machine.type_on_console(&self.waiting);
+            self.waiting.drain(..taken);
+            if let Some(saver) = self.saver
+                && self.waiting.is_empty()
+                && self.input.is_at_checkpoint()
+            {
+                saver.save(machine, None, &[])?;
+                return Ok(End::Saved);
+            }
         }
-        let is_stuck = stop == Stop::Idle && waiting.is_empty() && !outside.may_wake();
-        if let Some(end) = input.next(&printed, machine.cycles(), is_stuck, stopped, &mut waiting) {
-            return Ok(end);
-        }
-        if stopped.load(Ordering::Relaxed) {
-            return Ok(End::User);
-        }
-        let taken = machine.type_on_console(&waiting);
-        waiting.drain(..taken);
     }
 }

@@ -5,16 +5,17 @@ use longma_lab::open_machine;
 use longma_runner::simulation;
 use longma_runner::timing::Cause;
 use longma_sim::{ManifestProgram, Region};
-use longma_system::boot::Image;
 use longma_system::{Machine, Stop};
 use longma_system_timing::kallsyms::ImageSymbols;
 use longma_system_timing::symbols::KernelSymbols;
-use longma_system_timing::{Privilege, SystemModels, SystemResult};
+use longma_system_timing::{ModelsError, Privilege, SystemModels, SystemResult};
 use std::error::Error;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::saved::Software;
+use super::usage;
 use crate::run::arguments::{CoreModel, Format};
 use crate::run::{grouped, machine, summary};
 
@@ -22,6 +23,11 @@ use crate::run::{grouped, machine, summary};
 const BEGIN: u8 = 1;
 const END: u8 = 2;
 const WARM: u8 = 3;
+
+/// Whether models begin to run at this mark.
+pub fn begins(mark: u8) -> bool {
+    [BEGIN, WARM].contains(&mark)
+}
 
 /// Cycles of the machine between polls of the console while the models run: half a millisecond, a fraction of a second
 /// of the host.
@@ -101,15 +107,14 @@ pub struct Timed {
 }
 
 impl Options {
-    /// Builds the models; `None` at level `functional`. Call it before `machine` runs.
+    /// Builds the models; `None` at level `functional`, which alone needs no `software`. Call it before `machine` runs.
     ///
     /// # Errors
     /// An option is for another level, a file cannot be read, or the machine cannot be modelled.
     pub fn build(
         &self,
         booted: &mut Machine,
-        image: &[u8],
-        program: impl FnOnce() -> Result<ManifestProgram, Box<dyn Error>>,
+        software: Option<&Software>,
     ) -> Result<Option<Timed>, Box<dyn Error>> {
         let level = match self.level {
             Level::Functional => {
@@ -117,17 +122,22 @@ impl Options {
                 return Ok(None);
             }
             Level::Cache if self.core.is_some() => {
-                return Err("--core is for level timing: level cache times no core".into());
+                return Err(usage("--core is for level timing: level cache times no core"));
             }
             Level::Cache => simulation::Level::Cache,
             Level::Timing => simulation::Level::Timing(self.core.map(CoreModel::kind)),
         };
+        let software = software.ok_or("the models need a description of the software")?;
         let symbols = match &self.symbols {
             Some(path) => Symbols::File(symbols(path)?),
-            None => Symbols::Image(ImageSymbols::of(&Image::parse(image)?)),
+            None => Symbols::Image(software.symbols.clone()),
         };
         let description = open_machine(self.machine.as_deref().unwrap_or(machine::DEFAULT), &[])?;
-        let models = SystemModels::new(Arc::new(description), level, booted.cores(), self.seed)?;
+        let models = SystemModels::new(Arc::new(description), level, booted.cores(), self.seed);
+        let models = models.map_err(|error| match error {
+            ModelsError::Cores { .. } => usage(error),
+            _ => error.into(),
+        })?;
         if let Some(path) = &self.stats_out {
             // Not after the run.
             let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
@@ -138,7 +148,7 @@ impl Options {
             phase: Phase::Unmodelled,
             has_region: self.roi,
             symbols,
-            program: program()?,
+            program: software.program.clone(),
             stats_out: self.stats_out.clone(),
             format: self.format,
         };
@@ -149,7 +159,7 @@ impl Options {
         Ok(Some(timed))
     }
 
-    fn refuse_options_of_models(&self) -> Result<(), String> {
+    fn refuse_options_of_models(&self) -> Result<(), Box<dyn Error>> {
         let given = [
             ("--machine", self.machine.is_some()),
             ("--core", self.core.is_some()),
@@ -158,7 +168,7 @@ impl Options {
             ("--stats-out", self.stats_out.is_some()),
         ];
         match given.iter().find(|(_, is_given)| *is_given) {
-            Some((option, _)) => Err(format!("{option} is for levels cache and timing: add --level")),
+            Some((option, _)) => Err(usage(format!("{option} is for levels cache and timing: add --level"))),
             None => Ok(()),
         }
     }
@@ -166,6 +176,11 @@ impl Options {
     /// Whether nothing is modelled.
     pub fn is_functional(&self) -> bool {
         self.level == Level::Functional
+    }
+
+    /// Whether the names of functions are those in the kernel image.
+    pub fn uses_image_symbols(&self) -> bool {
+        !self.is_functional() && self.symbols.is_none()
     }
 }
 
@@ -182,7 +197,14 @@ impl Timed {
             Phase::Warming | Phase::Counted => machine.run_observed(cycles.min(SLICE), &mut self.models),
         };
         let Stop::Mark(mark) = stop else { return stop };
+        self.take_mark(machine, mark);
+        Stop::Limit
+    }
+
+    /// Does what the guest has marked. Without a region of interest, marks mean nothing.
+    pub fn take_mark(&mut self, machine: &Machine, mark: u8) {
         match mark {
+            _ if !self.has_region => {}
             BEGIN => self.model(machine, Phase::Counted),
             WARM if self.phase == Phase::Unmodelled => self.model(machine, Phase::Warming),
             END if self.phase != Phase::Unmodelled => {
@@ -191,7 +213,6 @@ impl Timed {
             }
             _ => {}
         }
-        Stop::Limit
     }
 
     fn model(&mut self, machine: &Machine, phase: Phase) {

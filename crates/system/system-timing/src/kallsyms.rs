@@ -4,6 +4,7 @@
 
 use longma_system::Memory;
 use longma_system::boot::Image;
+use serde::{Deserialize, Serialize};
 
 use crate::symbols::{KernelSymbols, Place, SymbolsError};
 
@@ -26,7 +27,8 @@ const MOVE_ALIGNMENT: usize = 0x1_0000;
 const WINDOW: u64 = 0x9000_0000_0000_0000;
 
 /// The symbols of a kernel image, and how to find where the kernel has moved itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ImageSymbols {
     /// The physical address at which the image is loaded.
     start: u64,
@@ -69,7 +71,7 @@ impl ImageSymbols {
         let (offset, signature) = &self.signature;
         let is_here = |start: &u64| {
             let mut bytes = vec![0; signature.len()];
-            memory.read(start + *offset as u64, &mut bytes).is_ok() && bytes == *signature
+            memory.read(start.saturating_add(*offset as u64), &mut bytes).is_ok() && bytes == *signature
         };
         let misaligned = self.start % MOVE_ALIGNMENT as u64;
         let starts = memory.ranges().iter().flat_map(|(start, length)| {

@@ -16,13 +16,12 @@ pub struct Pace {
     cycle: u64,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self { instant: Instant::now(), cycle: 0 }
-    }
-}
-
 impl Pace {
+    /// Starts at the machine's current cycle.
+    pub fn of(machine: &Machine) -> Self {
+        Self { instant: Instant::now(), cycle: machine.cycles() }
+    }
+
     /// The cycles to run between two exchanges: a millisecond.
     pub const CYCLES: u64 = 1_000_000;
 

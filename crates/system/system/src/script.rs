@@ -5,8 +5,11 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptError {
     /// The line has an unknown command.
-    #[error("line {0}: expected `expect TEXT`, `send TEXT` or `limit SECONDS`")]
+    #[error("line {0}: expected `expect TEXT`, `send TEXT`, `limit SECONDS` or `checkpoint`")]
     Command(usize),
+    /// A line follows `checkpoint`.
+    #[error("line {0}: `checkpoint` ends the run, so that nothing can follow it")]
+    Checkpoint(usize),
     /// The line has an unknown escape sequence.
     #[error("line {0}: after `\\` comes n, r, t, \\ or xHH")]
     Escape(usize),
@@ -39,6 +42,7 @@ const CYCLES_PER_S: u64 = crate::COUNTER_HZ as u64 * crate::CYCLES_PER_TICK;
 enum Step {
     Expect { line: usize, text: Vec<u8>, seconds: u64 },
     Send(Vec<u8>),
+    Checkpoint,
 }
 
 /// A script and its progress.
@@ -64,6 +68,9 @@ impl Script {
             if content.trim().is_empty() || content.starts_with('#') {
                 continue;
             }
+            if steps.back() == Some(&Step::Checkpoint) {
+                return Err(ScriptError::Checkpoint(line));
+            }
             let (command, argument) = content.split_once(' ').unwrap_or((content, ""));
             match command {
                 "expect" => {
@@ -74,6 +81,7 @@ impl Script {
                     steps.push_back(Step::Expect { line, text, seconds });
                 }
                 "send" => steps.push_back(Step::Send(unescape(argument, line)?)),
+                "checkpoint" if argument.is_empty() => steps.push_back(Step::Checkpoint),
                 "limit" => {
                     let given = argument.trim().parse().ok();
                     seconds = given
@@ -84,6 +92,21 @@ impl Script {
             }
         }
         Ok(Self { steps, printed: Vec::new(), start: 0 })
+    }
+
+    /// Starts the script's time at `cycle`, which is 0 by default.
+    pub fn start_at(&mut self, cycle: u64) {
+        self.start = cycle;
+    }
+
+    /// Whether the script ends with a checkpoint.
+    pub fn has_checkpoint(&self) -> bool {
+        self.steps.back() == Some(&Step::Checkpoint)
+    }
+
+    /// Whether everything before the checkpoint is done. The script stays there.
+    pub fn is_at_checkpoint(&self) -> bool {
+        self.steps.front() == Some(&Step::Checkpoint)
     }
 
     /// Whether the script has finished.
@@ -101,6 +124,7 @@ impl Script {
         while let Some(step) = self.steps.front() {
             match step {
                 Step::Send(bytes) => typed.extend_from_slice(bytes),
+                Step::Checkpoint => return Ok(typed),
                 Step::Expect { line, text, seconds } => {
                     let place = self.printed.windows(text.len()).position(|window| window == text);
                     let Some(place) = place else {
@@ -127,7 +151,7 @@ impl Script {
     pub fn unfinished(&self) -> Option<Late> {
         self.steps.iter().find_map(|step| match step {
             Step::Expect { line, text, seconds } => Some(self.late(*line, text, *seconds)),
-            Step::Send(_) => None,
+            Step::Send(_) | Step::Checkpoint => None,
         })
     }
 
@@ -194,6 +218,24 @@ mod tests {
     }
 
     #[test]
+    fn a_script_stays_at_its_checkpoint() {
+        let mut script = Script::parse("expect $ \nsend a\ncheckpoint\n# the end\n").unwrap();
+        assert!(script.has_checkpoint() && !script.is_at_checkpoint());
+        assert_eq!(script.advance(b"$ $ ", 0), Ok(b"a".to_vec()));
+        assert!(script.is_at_checkpoint());
+        assert_eq!(script.advance(b"$ ", u64::MAX), Ok(vec![]));
+        assert!(script.is_at_checkpoint() && !script.is_done());
+    }
+
+    #[test]
+    fn a_script_whose_time_starts_later_has_its_whole_limit() {
+        let mut script = Script::parse("limit 1\nexpect a").unwrap();
+        script.start_at(50_000_000_000);
+        assert_eq!(script.advance(b"", 51_000_000_000), Ok(vec![]));
+        assert!(script.advance(b"", 51_000_000_001).is_err());
+    }
+
+    #[test]
     fn an_invalid_line_is_named() {
         let cases = [
             ("expect a\nwait 3", ScriptError::Command(2)),
@@ -203,6 +245,8 @@ mod tests {
             ("limit 0", ScriptError::Limit(1)),
             ("limit 1s", ScriptError::Limit(1)),
             ("expect ", ScriptError::Empty(1)),
+            ("checkpoint now", ScriptError::Command(1)),
+            ("checkpoint\n\nsend a", ScriptError::Checkpoint(3)),
         ];
         for (text, error) in cases {
             assert_eq!(Script::parse(text).err(), Some(error), "{text}");
