@@ -35,7 +35,7 @@ enum TokenAction {
         /// The token's name.
         name: String,
         /// What the bearer of the token may do.
-        #[arg(long, value_parser = PossibleValuesParser::new(["admin", "operator", "tenant", "agent"]))]
+        #[arg(long, value_parser = PossibleValuesParser::new(["admin", "operator", "tenant", "agent", "scheduler"]))]
         role: String,
         /// The tenant that a tenant token is for.
         #[arg(long, conflicts_with = "host")]

@@ -7,6 +7,7 @@ mod connection;
 mod explain;
 mod hosts;
 mod import;
+mod kubernetes;
 mod print;
 mod replay;
 mod request;
@@ -95,6 +96,8 @@ enum PlacementCommand {
     Token(access::TokenArguments),
     /// Show or set the quotas of tenants.
     Quota(access::QuotaArguments),
+    /// Print labels that describe the room on the NUMA nodes of this Kubernetes node. Changes nothing.
+    KubernetesLabels(kubernetes::Arguments),
     /// Print a Grafana dashboard of the service's metrics, as JSON.
     Dashboard,
     /// List who changed what, from where and with which result, and whom the service refused.
@@ -131,6 +134,7 @@ pub fn run(args: Args) -> Outcome {
         PlacementCommand::Restore(arguments) => backup::restore(&arguments),
         PlacementCommand::Token(arguments) => access::token(&arguments),
         PlacementCommand::Quota(arguments) => access::quota(&arguments),
+        PlacementCommand::KubernetesLabels(arguments) => kubernetes::run(arguments),
         PlacementCommand::Dashboard => print_text(longma_placement_service::GRAFANA_DASHBOARD),
         PlacementCommand::AuditLog(arguments) => access::audit_log(&arguments),
     }

@@ -91,7 +91,7 @@ fn overhead_mib(text: &str) -> Result<u32, String> {
 }
 
 /// Parses the value of `--reserved-memory`.
-fn memory_reserve(text: &str) -> Result<MemoryReserve, String> {
+pub fn memory_reserve(text: &str) -> Result<MemoryReserve, String> {
     if !text.contains('=') {
         return whole_mib(text).map(MemoryReserve::Host);
     }

@@ -20,10 +20,17 @@ pub enum Role {
     Tenant,
     /// What the agent of one host needs.
     Agent,
+    /// The scheduler of a Kubernetes cluster: only the extender's verbs.
+    Scheduler,
 }
 
-const ROLES: [(Role, &str); 4] =
-    [(Role::Admin, "admin"), (Role::Operator, "operator"), (Role::Tenant, "tenant"), (Role::Agent, "agent")];
+const ROLES: [(Role, &str); 5] = [
+    (Role::Admin, "admin"),
+    (Role::Operator, "operator"),
+    (Role::Tenant, "tenant"),
+    (Role::Agent, "agent"),
+    (Role::Scheduler, "scheduler"),
+];
 
 impl Role {
     /// Looks up a role by its name.
@@ -143,7 +150,7 @@ impl Caller {
         match self.role {
             Role::Admin | Role::Operator => true,
             Role::Tenant => self.scope.as_deref() == Some(&*vm.request.tenant),
-            Role::Agent => false,
+            Role::Agent | Role::Scheduler => false,
         }
     }
 }

@@ -11,6 +11,7 @@ pub mod client;
 mod connection_limit;
 mod data_dir;
 pub mod fleet_file;
+pub mod kubernetes;
 pub mod libvirt;
 mod listen;
 mod metrics;

@@ -206,7 +206,7 @@ pub struct Defragmentation {
 pub struct NewToken {
     /// Unique name.
     pub name: String,
-    /// `admin`, `operator`, `tenant` or `agent`.
+    /// `admin`, `operator`, `tenant`, `agent` or `scheduler`.
     pub role: String,
     /// The tenant of a tenant's token or the host of an agent's token; `None` for other roles.
     #[serde(default)]

@@ -8,6 +8,7 @@ use crate::state::ServiceState;
 use crate::wire::ProblemKind;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
+use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use serde::de::{self, DeserializeOwned, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
@@ -41,13 +42,7 @@ impl FromRequest<Arc<ServiceState>> for RawBody {
     type Rejection = HttpProblem;
 
     async fn from_request(request: Request, _: &Arc<ServiceState>) -> Result<Self, HttpProblem> {
-        let kind = request.headers().get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or("");
-        if kind.split(';').next().map(str::trim) != Some("application/json") {
-            return Err(HttpProblem::new(
-                ProblemKind::WrongContentType,
-                "send the body as application/json".into(),
-            ));
-        }
+        must_be_json(request.headers())?;
         let read = axum::body::to_bytes(request.into_body(), MAX_BODY_BYTES);
         match tokio::time::timeout(BODY_TIMEOUT, read).await {
             Ok(Ok(bytes)) => Ok(Self(bytes)),
@@ -61,6 +56,15 @@ impl FromRequest<Arc<ServiceState>> for RawBody {
             }
         }
     }
+}
+
+/// Rejects bodies of another type than JSON.
+pub(super) fn must_be_json(headers: &HeaderMap) -> Result<(), HttpProblem> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|h| h.to_str().ok()).unwrap_or("");
+    if kind.split(';').next().map(str::trim) == Some("application/json") {
+        return Ok(());
+    }
+    Err(HttpProblem::new(ProblemKind::WrongContentType, "send the body as application/json".into()))
 }
 
 /// Parses a value. Errors name the field. As in JSON Schema, `2.0` is accepted as the integer 2.

@@ -8,6 +8,7 @@ mod body;
 mod dead_hosts;
 mod document;
 mod hosts;
+mod kubernetes;
 mod operate;
 mod page;
 mod tokens;
@@ -25,6 +26,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 pub use body::key_given_twice;
 use body::{Body, RawBody, parse};
 use document::complete_document;
@@ -72,12 +74,12 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
         let refused = |detail: &str| HttpProblem::new(ProblemKind::NotAuthenticated, detail.into());
         let header = parts.headers.get(AUTHORIZATION).and_then(|h| h.to_str().ok());
         let header = header.ok_or_else(|| refused("send the header `Authorization: Bearer TOKEN`"))?;
-        // Scheme names are case-insensitive (RFC 9110, 11.1).
-        let token = header.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer"));
-        let token = token.map(|(_, token)| token.trim()).filter(|t| t.len() <= 256);
+        let route = parts.extensions.get::<MatchedPath>();
+        let takes_basic = route.is_some_and(|route| route.as_str().starts_with("/v1/kubernetes/"));
+        let token = token_of(header, takes_basic);
         let token =
             token.ok_or_else(|| refused("the header Authorization does not have the form `Bearer TOKEN`"))?;
-        let caller = state.caller(&digest(token)).await?;
+        let caller = state.caller(&digest(&token)).await?;
         let caller = caller.ok_or_else(|| refused("this token is unknown or was removed"))?;
         if let Some(cell) = parts.extensions.get::<CallerCell>() {
             // The cell of a request is empty before its only extraction.
@@ -90,6 +92,25 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
         state.note_token_use(&caller.digest);
         Ok(caller)
     }
+}
+
+/// The token in the header Authorization. kube-scheduler can send no header of its own, only the user and password of the
+/// extender's URL, so `takes_basic` also accepts a token as password of HTTP Basic authentication.
+///
+/// Source: RFC 6750; RFC 7617.
+fn token_of(header: &str, takes_basic: bool) -> Option<String> {
+    let (scheme, credentials) = header.split_once(' ')?;
+    let credentials = Some(credentials.trim()).filter(|c| c.len() <= 512)?;
+    // Scheme names are case-insensitive (RFC 9110, 11.1).
+    let token = if scheme.eq_ignore_ascii_case("Bearer") {
+        credentials.to_string()
+    } else if takes_basic && scheme.eq_ignore_ascii_case("Basic") {
+        let text = String::from_utf8(BASE64_STANDARD.decode(credentials).ok()?).ok()?;
+        text.split_once(':')?.1.to_string()
+    } else {
+        return None;
+    };
+    Some(token).filter(|token| token.len() <= 256)
 }
 
 /// Tells the middleware who the caller of a request is.
@@ -105,7 +126,13 @@ const MAX_PATH_CHARS: usize = 200;
 
 /// Routes whose POST requests change nothing that the audit log records: agents report every few seconds, and events
 /// name the actor of their changes.
-const NOT_AUDITED: [&str; 3] = ["/v1/explain", "/v1/agents/{host}/report", "/v1/agents/{host}/changes"];
+const NOT_AUDITED: [&str; 5] = [
+    "/v1/explain",
+    "/v1/agents/{host}/report",
+    "/v1/agents/{host}/changes",
+    "/v1/kubernetes/filter",
+    "/v1/kubernetes/prioritize",
+];
 
 /// Returns whether the audit log records a request: it may have changed something, or the caller was not entitled to it.
 fn is_audited(
@@ -190,6 +217,8 @@ fn routes_with_document() -> OpenApiRouter<Arc<ServiceState>> {
         .routes(routes!(tokens::set_quota))
         .routes(routes!(tokens::default_quota, tokens::set_default_quota))
         .routes(routes!(audit_log::list))
+        .routes(routes!(kubernetes::filter))
+        .routes(routes!(kubernetes::prioritize))
         .routes(routes!(agent::report))
         .routes(routes!(agent::vms))
         .routes(routes!(agent::made))

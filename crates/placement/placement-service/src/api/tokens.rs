@@ -44,8 +44,9 @@ pub(crate) async fn create(
 ) -> Result<(StatusCode, Json<MadeToken>), HttpProblem> {
     caller.must_be(&[Role::Admin])?;
     let role = Role::named(&wanted.role);
-    let role =
-        role.ok_or_else(|| HttpProblem::field("role", "must be admin, operator, tenant or agent".into()))?;
+    let role = role.ok_or_else(|| {
+        HttpProblem::field("role", "must be admin, operator, tenant, agent or scheduler".into())
+    })?;
     if let Some(problem) = name_problem(&wanted.name) {
         return Err(HttpProblem::field("name", problem));
     }
@@ -56,8 +57,9 @@ pub(crate) async fn create(
                 "must name the tenant or, for an agent, the host".into(),
             ));
         }
-        (Role::Admin | Role::Operator, Some(_)) => {
-            return Err(HttpProblem::field("scope", "must be absent for admins and operators".into()));
+        (Role::Admin | Role::Operator | Role::Scheduler, Some(_)) => {
+            let problem = "must be absent for admins, operators and schedulers";
+            return Err(HttpProblem::field("scope", problem.into()));
         }
         (_, scope) => {
             if let Some(problem) = scope.and_then(name_problem) {

@@ -5,6 +5,7 @@ mod ambiguous_input;
 mod api;
 mod dead_hosts;
 mod hostile;
+mod kubernetes;
 mod metrics;
 mod protocol;
 mod rare_events;
