@@ -71,7 +71,8 @@ fn the_example_compiles_against_an_installed_library_and_runs() {
     let needed = text(run(Command::new("readelf").arg("-d").arg(&program)));
     assert!(needed.contains("[libvipl.so.1]"), "{needed}");
     plays(&program, &libdir);
-    let exported = text(run(Command::new("nm").args(["-D", "--defined-only"]).arg(libdir.join("libvipl.so"))));
+    let exported =
+        text(run(Command::new("nm").args(["-D", "--defined-only"]).arg(libdir.join("libvipl.so"))));
     let names: Vec<_> = exported.lines().filter_map(|line| line.split_whitespace().last()).collect();
     assert!(names.contains(&"VipOpenNic"), "{exported}");
     assert!(names.iter().all(|name| name.starts_with("Vip") || name.starts_with("LongmaVip")), "{exported}");
