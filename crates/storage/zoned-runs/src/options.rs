@@ -6,7 +6,8 @@ pub enum Durability {
     /// When the call that made it returns: each batch ends with a flush of the device.
     EachBatch,
     /// At the next [`Store::sync`] or flush. Until then a batch is with the device or in the page cache of a file: it
-    /// survives a killed process, and a power cut may lose the last batches.
+    /// survives a killed process, and a power cut may lose the last batches, without a gap. That is not an error when the map
+    /// is opened, but damage to a batch is ([`crate::Error::LogDamaged`]), even if a power cut could still have lost it.
     Relaxed,
 }
 

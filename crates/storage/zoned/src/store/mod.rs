@@ -49,7 +49,8 @@ pub enum Durability {
     EachBatch,
     /// At the next [`Store::sync`] or checkpoint. Until then a batch is with the device, or in the page cache of a file:
     /// it survives a killed process. A power cut loses a suffix of the batch sequence: if a batch is lost, all later
-    /// batches are lost too.
+    /// batches are lost too. That is not an error when the map is opened, but damage to a batch is
+    /// ([`crate::Error::JournalDamaged`]), even if a power cut could still have lost it.
     Relaxed,
 }
 
