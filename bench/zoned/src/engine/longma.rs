@@ -7,7 +7,7 @@ use longma_zoned::{Batch, Durability, Options, Store};
 use std::path::Path;
 
 /// 16 conventional and 496 sequential zones of 64 MiB: 32 GiB in a sparse file.
-pub const GEOMETRY: Geometry = Geometry {
+const GEOMETRY: Geometry = Geometry {
     block_bytes: 4096,
     zone_blocks: 16_384,
     zone_capacity_blocks: 16_384,
@@ -17,21 +17,27 @@ pub const GEOMETRY: Geometry = Geometry {
     max_active_zones: 0,
 };
 
+/// Opens the device in a folder, or creates it and formats it for a map.
+pub fn device<E: std::fmt::Display>(
+    folder: &Path,
+    format: impl FnOnce(FileDevice) -> Result<FileDevice, E>,
+) -> Fallible<FileDevice> {
+    let path = folder.join("device");
+    if path.exists() {
+        return FileDevice::open(&path).map_err(message);
+    }
+    format(FileDevice::create(&path, GEOMETRY, false).map_err(message)?).map_err(message)
+}
+
 pub struct Longma {
     store: Store<FileDevice>,
 }
 
 impl Longma {
     pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
-        let path = folder.join("device");
         let durability = if synced { Durability::EachBatch } else { Durability::Relaxed };
         let options = Options { durability, ..Options::with_cache(cache_bytes as u64) };
-        let device = if path.exists() {
-            FileDevice::open(&path).map_err(message)?
-        } else {
-            let device = FileDevice::create(&path, GEOMETRY, false).map_err(message)?;
-            Store::format(device, None, 1).map_err(message)?
-        };
+        let device = device(folder, |device| Store::format(device, None, 1))?;
         Ok(Self { store: Store::open(device, options).map_err(message)? })
     }
 }

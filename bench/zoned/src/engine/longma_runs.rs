@@ -1,7 +1,7 @@
 //! Longma's experimental map of sorted runs, on the same emulated device as its tree.
 //! Source: longma-zoned-runs.
 
-use super::longma::GEOMETRY;
+use super::longma::device;
 use super::{Engine, Fallible, Record, message};
 use longma_zoned_runs::device::FileDevice;
 use longma_zoned_runs::{Batch, Durability, Options, Store};
@@ -13,15 +13,9 @@ pub struct LongmaRuns {
 
 impl LongmaRuns {
     pub fn open(folder: &Path, synced: bool, cache_bytes: usize) -> Fallible<Self> {
-        let path = folder.join("device");
         let durability = if synced { Durability::EachBatch } else { Durability::Relaxed };
         let options = Options { durability, ..Options::with_cache(cache_bytes as u64) };
-        let device = if path.exists() {
-            FileDevice::open(&path).map_err(message)?
-        } else {
-            let device = FileDevice::create(&path, GEOMETRY, false).map_err(message)?;
-            Store::format(device, 1).map_err(message)?
-        };
+        let device = device(folder, |device| Store::format(device, 1))?;
         Ok(Self { store: Store::open(device, options).map_err(message)? })
     }
 }
