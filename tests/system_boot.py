@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Boots Debian's kernel for loong64 to a busybox shell on Longma's machine, and on QEMU if it is named.
 
-With four cores, with a disk and a script that types on the console, with a network, with a shared folder, and under gdb, too. The packages are pinned by hash; Debian's unstable replaces versions, so that a package that is gone is replaced by the newest of its name.
+With four cores, with a disk and a script that types on the console, with a network, with a shared folder, from a checkpoint, and under gdb, too. The packages are pinned by hash; Debian's unstable replaces versions, so that a package that is gone is replaced by the newest of its name.
 The initial RAM disk is made here, without privileges. Source: Linux, Documentation/arch/loongarch/booting.rst, initramfs' buffer format.
 """
 
@@ -502,6 +502,34 @@ def profile(command, kernel, folder):
     return right
 
 
+def checkpoint(command, kernel, folder):
+    """A machine that was saved at its first mark and restored counts what one that went on does; returns whether all of it is right."""
+    saved, expected = folder / "saved", (folder / "region-timing-0.json").read_bytes()
+    words = ["--kernel", kernel, "--initrd", folder / "region.cpio.gz", "--append", WORDS, "--checkpoint", saved]
+    run = lambda *more: subprocess.run([*command, *more], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=TIMEOUT_S)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    made = [run(*words)]
+    results = []
+    for number in range(2):
+        out = folder / f"restored-{number}.json"
+        made.append(run("--restore", saved, "--level", "timing", "--roi", "--stats-out", out))
+        results.append(out.read_bytes() if out.exists() else b"")
+    used_s = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+    right = (
+        all(it.returncode == 0 for it in made)
+        and b"after: region" not in made[0].stdout
+        and all(b"after: region" in it.stdout for it in made[1:])
+        and all(result == expected for result in results)
+    )
+    print(f"{'ok  ' if right else 'FAIL'} longma, checkpoint: {used_s:.1f} s of processor time", flush=True)
+    if not right:
+        print(f"restored runs count {['the same' if result == expected else 'something else' for result in results]}")
+        for it in made:
+            print(f"status {it.returncode}, {it.stderr.decode(errors='replace')[-2000:]}")
+            print("\n".join(it.stdout.decode(errors="replace").splitlines()[-10:]))
+    return right
+
+
 def raw_image(kernel):
     """The image inside an EFI zboot file, which QEMU 10 does not unpack. Source: zboot-header.S."""
     content = kernel.read_bytes()
@@ -544,7 +572,8 @@ def main():
         return 0
     files = ["--kernel", kernel, "--initrd", initrd, "--append", WORDS]
     runs = [boot(f"longma, cores: {n}", n, [*shlex.split(options.boot), "--cores", str(n), *files]) for n in CORES]
-    for check in (converse, network, share, prepared, debug, profile):
+    # `checkpoint` compares with a result of `profile`.
+    for check in (converse, network, share, prepared, debug, profile, checkpoint):
         try:
             runs.append(check(shlex.split(options.boot), kernel, initrd.parent))
         except Absent as error:
