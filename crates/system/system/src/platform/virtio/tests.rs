@@ -2,6 +2,7 @@
 //! drivers are hostile.
 
 mod network;
+mod saved;
 mod share;
 
 use std::io::Write as _;

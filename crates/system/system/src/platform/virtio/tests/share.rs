@@ -28,7 +28,7 @@ fn shared(folder: &tempfile::TempDir) -> Bench {
 
 impl Bench {
     /// Sends a message in two descriptors and returns the reply.
-    fn ask(&mut self, kind: u8, fields: &[u8]) -> Vec<u8> {
+    pub(super) fn ask(&mut self, kind: u8, fields: &[u8]) -> Vec<u8> {
         let bytes = 7 + fields.len() as u32;
         self.put(HEADER, &[&bytes.to_le_bytes()[..], &[kind, 1, 0]].concat());
         self.put(DATA, fields);
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     /// Agrees on a version and attaches as fid 0.
-    fn attach(&mut self) {
+    pub(super) fn attach(&mut self) {
         assert_eq!(self.ask(100, &[words(&[8192]), text("9P2000.L")].concat())[4], 101);
         let attach = [words(&[0, u32::MAX]), text(""), text(""), words(&[0])].concat();
         assert_eq!(self.ask(104, &attach)[4], 105);
