@@ -11,6 +11,8 @@ use imago::file::File as Storage;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
 use imago::{DenyImplicitOpenGate, FormatAccess, FormatDriverBuilder, Storage as _, StorageOpenOptions};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use super::DiskError;
 
@@ -36,7 +38,11 @@ pub enum Image {
     /// The bytes of the disk.
     Raw(File),
     /// Blocks in any order, or in another image behind it.
-    Qcow2(Box<FormatAccess<Storage>>),
+    Qcow2 {
+        image: Box<FormatAccess<Storage>>,
+        #[expect(dead_code, reason = "open files hold the locks of this image and those behind it")]
+        locks: Vec<File>,
+    },
 }
 
 impl Image {
@@ -49,21 +55,24 @@ impl Image {
     ) -> Result<Self, DiskError> {
         let format = format.map_or_else(|| detect(path), Ok)?;
         if format == Format::Raw {
-            return Ok(Self::Raw(File::options().read(true).write(is_written).open(path)?));
+            let file = File::options().read(true).write(is_written).open(path)?;
+            lock(&file, path, is_written)?;
+            return Ok(Self::Raw(file));
         }
         if is_written {
             return Err(DiskError::ReadOnly);
         }
-        let images =
-            BackingImages { named: named.iter().map(std::fs::canonicalize).collect::<Result<_, _>>()? };
-        Ok(Self::Qcow2(Box::new(images.open(path, MOST_BACKING)?)))
+        let named = named.iter().map(std::fs::canonicalize).collect::<Result<_, _>>()?;
+        let mut images = BackingImages { named, opened: Vec::new(), locks: Vec::new() };
+        let image = images.open(path)?;
+        Ok(Self::Qcow2 { image: Box::new(image), locks: images.locks })
     }
 
     /// The bytes of the disk.
     pub fn bytes(&self) -> io::Result<u64> {
         match self {
             Self::Raw(file) => Ok(file.metadata()?.len()),
-            Self::Qcow2(image) => Ok(image.size()),
+            Self::Qcow2 { image, .. } => Ok(image.size()),
         }
     }
 
@@ -71,7 +80,7 @@ impl Image {
     pub fn read(&self, bytes: &mut [u8], start: u64) -> io::Result<()> {
         match self {
             Self::Raw(file) => file.read_exact_at(bytes, start),
-            Self::Qcow2(image) => image.read(bytes, start),
+            Self::Qcow2 { image, .. } => image.read(bytes, start),
         }
     }
 
@@ -79,7 +88,7 @@ impl Image {
     pub fn write(&self, bytes: &[u8], start: u64) -> io::Result<()> {
         match self {
             Self::Raw(file) => file.write_all_at(bytes, start),
-            Self::Qcow2(image) => image.write(bytes, start),
+            Self::Qcow2 { image, .. } => image.write(bytes, start),
         }
     }
 
@@ -87,7 +96,7 @@ impl Image {
     pub fn flush(&self) -> io::Result<()> {
         match self {
             Self::Raw(file) => file.sync_data(),
-            Self::Qcow2(image) => image.flush().and_then(|()| image.sync()),
+            Self::Qcow2 { image, .. } => image.flush().and_then(|()| image.sync()),
         }
     }
 }
@@ -106,6 +115,19 @@ fn detect(path: &Path) -> Result<Format, DiskError> {
     }
 }
 
+/// Locks an image until `file` is closed: with others that only read it, or alone if it `is_written`.
+fn lock(file: &File, path: &Path, is_written: bool) -> Result<(), DiskError> {
+    let operation = match is_written {
+        true => FlockOperation::NonBlockingLockExclusive,
+        false => FlockOperation::NonBlockingLockShared,
+    };
+    match flock(file, operation) {
+        Err(Errno::WOULDBLOCK) => Err(DiskError::InUse(path.to_owned())),
+        // Not all file systems have locks.
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
 /// Whether the header of a qcow2 image names an encryption method, which imago ignores.
 fn is_encrypted(path: &Path) -> io::Result<bool> {
     let mut method = [0; 4];
@@ -117,12 +139,16 @@ fn is_encrypted(path: &Path) -> io::Result<bool> {
 struct BackingImages {
     /// Those that the user has named.
     named: Vec<PathBuf>,
+    /// Those of which each is behind the last, without symbolic links.
+    opened: Vec<PathBuf>,
+    locks: Vec<File>,
 }
 
 impl BackingImages {
-    /// Opens a qcow2 image with up to `depth` images behind it.
-    fn open(&self, path: &Path, depth: usize) -> Result<FormatAccess<Storage>, DiskError> {
+    /// Opens a qcow2 image and those behind it.
+    fn open(&mut self, path: &Path) -> Result<FormatAccess<Storage>, DiskError> {
         let refused = |error| DiskError::Image { path: path.to_owned(), error };
+        self.enter(path)?;
         if is_encrypted(path)? {
             return Err(DiskError::Encrypted);
         }
@@ -133,15 +159,15 @@ impl BackingImages {
             None => None,
             Some(name) => {
                 let place = self.permitted(path, name)?;
-                let depth = depth.checked_sub(1).ok_or(DiskError::Depth)?;
                 Some(match image.implicit_backing_format().map(String::as_str) {
                     Some("raw") => {
+                        self.enter(&place)?;
                         let options = StorageOpenOptions::new().filename(&place);
                         let raw = Storage::open(options)
                             .and_then(|storage| Raw::builder(storage).open(DenyImplicitOpenGate::default()));
                         FormatAccess::new(raw.map_err(refused)?)
                     }
-                    Some("qcow2") => self.open(&place, depth)?,
+                    Some("qcow2") => self.open(&place)?,
                     _ => return Err(DiskError::BackingFormat(name.clone())),
                 })
             }
@@ -152,6 +178,22 @@ impl BackingImages {
         }
         image.open_implicit_dependencies_gated(DenyImplicitOpenGate::default()).map_err(refused)?;
         Ok(FormatAccess::new(image))
+    }
+
+    /// Notes that an image is behind the last one, and locks it.
+    fn enter(&mut self, path: &Path) -> Result<(), DiskError> {
+        let place = std::fs::canonicalize(path)?;
+        if self.opened.contains(&place) {
+            return Err(DiskError::Cycle(path.to_owned()));
+        }
+        if self.opened.len() > MOST_BACKING {
+            return Err(DiskError::Depth);
+        }
+        let file = File::open(&place)?;
+        lock(&file, path, false)?;
+        self.locks.push(file);
+        self.opened.push(place);
+        Ok(())
     }
 
     /// The path of the image behind `path` that its header names, without symbolic links.

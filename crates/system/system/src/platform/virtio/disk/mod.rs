@@ -67,9 +67,15 @@ pub enum DiskError {
     /// The image is encrypted. Without the key its guest would read ciphertext and write plaintext between it.
     #[error("disk: the image is encrypted, which is not supported; `qemu-img convert` decrypts it")]
     Encrypted,
-    /// Too many images are behind the image, or it is behind itself.
+    /// Too many images are behind the image.
     #[error("disk: more than 16 images are behind the image")]
     Depth,
+    /// An image is behind itself.
+    #[error("disk: {} is behind itself, so that its content is not defined; `qemu-img rebase -u -b` changes what it is on top of", .0.display())]
+    Cycle(PathBuf),
+    /// Another disk, or another program, uses the image, and one of both changes it.
+    #[error("disk: {} is in use by another disk or program, and one of both changes it; leave write out of both, or use a copy", .0.display())]
+    InUse(PathBuf),
 }
 
 /// How to open an image.

@@ -148,7 +148,7 @@ fn an_image_does_not_name_files_outside_its_folder_unless_the_user_does() {
 fn an_image_behind_itself_or_of_unknown_format_is_refused() {
     let folder = folder();
     let path = folder.path().join("disk.qcow2");
-    for (format, expected) in [("qcow2", "more than 16 images"), ("vmdk", "raw or qcow2")] {
+    for (format, expected) in [("qcow2", "disk.qcow2 is behind itself"), ("vmdk", "raw or qcow2")] {
         qcow2(&path, Some(("disk.qcow2", format)));
         let error = open(&path, &DiskOptions::default()).expect_err("it must not be opened");
         assert!(error.contains(expected), "{error}");
@@ -214,4 +214,49 @@ proptest! {
             let _ = disk.flush();
         }
     }
+}
+
+#[test]
+fn images_behind_each_other_are_named() {
+    let folder = folder();
+    let path = |name: &str| folder.path().join(name);
+    qcow2(&path("a.qcow2"), Some(("b.qcow2", "qcow2")));
+    qcow2(&path("b.qcow2"), Some(("c.qcow2", "qcow2")));
+    qcow2(&path("c.qcow2"), Some(("b.qcow2", "qcow2")));
+    let error = open(&path("a.qcow2"), &DiskOptions::default()).expect_err("it has no end");
+    assert!(error.contains("b.qcow2 is behind itself"), "{error}");
+}
+
+#[test]
+fn a_chain_of_images_has_a_limit() {
+    let folder = folder();
+    let path = |number: u32| folder.path().join(format!("{number}.qcow2"));
+    qcow2(&path(0), None);
+    for number in 1..=17 {
+        qcow2(&path(number), Some((&format!("{}.qcow2", number - 1), "qcow2")));
+    }
+    open(&path(16), &DiskOptions::default()).expect("16 images are behind it");
+    let error = open(&path(17), &DiskOptions::default()).expect_err("17 images are behind it");
+    assert!(error.contains("more than 16 images"), "{error}");
+}
+
+#[test]
+fn an_image_that_is_written_has_no_other_user() {
+    let folder = folder();
+    let (raw, top) = (folder.path().join("raw.img"), folder.path().join("top.qcow2"));
+    std::fs::write(&raw, [7; 4096]).expect("the folder is writable");
+    qcow2(&top, Some(("raw.img", "raw")));
+    let written = DiskOptions { changes_image: true, ..DiskOptions::default() };
+    let read = DiskOptions::default();
+    let writer = open(&raw, &written).expect("nobody uses it");
+    for (path, options) in [(&raw, &written), (&raw, &read), (&top, &read)] {
+        let error = open(path, options).expect_err("it is in use");
+        assert!(error.contains("raw.img is in use by another disk or program"), "{error}");
+    }
+    drop(writer);
+    let readers = [open(&raw, &read), open(&raw, &read), open(&top, &read)];
+    assert!(readers.iter().all(Result::is_ok));
+    assert!(open(&raw, &written).is_err());
+    drop(readers);
+    open(&raw, &written).expect("nobody uses it");
 }
