@@ -169,7 +169,7 @@ impl Read for Body {
 }
 
 /// The SHA-256 of a file.
-fn hash_of(path: &Path) -> io::Result<String> {
+pub fn hash_of(path: &Path) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut file = File::open(path)?;
     let mut chunk = vec![0; CHUNK];

@@ -6,12 +6,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::download::{Archive, Failure, Observer, sha256};
+use crate::download::{Archive, Failure, Observer, hash_of, sha256};
 use crate::index::{LIST, hash_of_list};
 use crate::package::{PackageError, files, unpack, unpack_index};
 use crate::packages::{Packages, Pin};
 use crate::ram_disk::RamDisk;
 
+/// The kernel and the RAM disk in the folder of an image.
+const KERNEL: &str = "vmlinuz";
+const RAM_DISK: &str = "initrd.cpio";
+/// The folder of fetched packages.
+const DOWNLOADS: &str = "packages";
+/// The file of an image with the hashes of the others, in the form of `sha256sum`.
+const SUMS: &str = "sha256sums";
 /// The drivers in the RAM disk. Those that they need are added.
 const MODULES: &[&str] =
     &["virtio_blk", "virtio_net", "virtio_rng", "9pnet_virtio", "9p", "ext4", "squashfs", "overlay"];
@@ -32,6 +39,9 @@ pub enum ImageError {
         "there is no Debian image in {0}; run `longma boot debian` once without --offline, or copy that folder from a machine that has it"
     )]
     Offline(PathBuf),
+    /// The image has changed, and the network must not be used.
+    #[error("the Debian image in {0} is damaged; run `longma boot debian` once without --offline")]
+    Damaged(PathBuf),
     /// Neither XDG_CACHE_HOME nor HOME is set.
     #[error("there is no folder for the image; set XDG_CACHE_HOME or HOME to an absolute path")]
     Cache,
@@ -90,6 +100,32 @@ pub struct Image {
     pub initrd: PathBuf,
 }
 
+impl Image {
+    /// Whether the files in `folder` are those that were made; `None` if there are none.
+    fn is_intact(&self, folder: &Path) -> Option<bool> {
+        let sums = std::fs::read_to_string(folder.join(SUMS)).unwrap_or_default();
+        let has_sum = |path: &Path, name: &str| {
+            hash_of(path).is_ok_and(|hash| sums.lines().any(|line| line == sum_line(&hash, name).trim_end()))
+        };
+        let exists = self.kernel.is_file() && self.initrd.is_file();
+        exists.then(|| has_sum(&self.kernel, KERNEL) && has_sum(&self.initrd, RAM_DISK))
+    }
+}
+
+/// A line of [`SUMS`].
+fn sum_line(hash: &str, name: &str) -> String {
+    format!("{hash}  {name}\n")
+}
+
+/// Whether all packages have been fetched.
+fn has_packages(packages: &Packages, cache: &Path) -> bool {
+    let folder = cache.join(DOWNLOADS);
+    packages
+        .each()
+        .iter()
+        .all(|pin| hash_of(&folder.join(file_name(pin))).is_ok_and(|hash| hash == pin.sha256))
+}
+
 /// Where an image may come from.
 pub enum Source {
     /// The cache only.
@@ -125,11 +161,21 @@ fn image_of(
     observer: &mut dyn Observer,
 ) -> Result<Image, ImageError> {
     let folder = cache.join(format!("debian-{}", recipe(packages)));
-    let image = Image { kernel: folder.join("vmlinuz"), initrd: folder.join("initrd.cpio") };
-    if image.kernel.is_file() && image.initrd.is_file() {
-        return Ok(image);
+    let image = Image { kernel: folder.join(KERNEL), initrd: folder.join(RAM_DISK) };
+    let is_damaged = match image.is_intact(&folder) {
+        Some(true) => return Ok(image),
+        Some(false) => true,
+        None => false,
+    };
+    let archive = match source {
+        Source::Archive(archive) => Some(archive),
+        Source::Cache if has_packages(packages, cache) => None,
+        Source::Cache if is_damaged => return Err(ImageError::Damaged(folder)),
+        Source::Cache => return Err(ImageError::Offline(cache.to_owned())),
+    };
+    if is_damaged {
+        observer.note(&format!("{} is damaged: it is made again", folder.display()));
     }
-    let Source::Archive(archive) = source else { return Err(ImageError::Offline(cache.to_owned())) };
     let write = |path: &Path| {
         let path = path.to_owned();
         move |error| ImageError::Write { path, error }
@@ -140,7 +186,7 @@ fn image_of(
     // Another command may be at it: then the image is there once it has ended.
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive)
         .map_err(|error| write(&lock)(error.into()))?;
-    if image.kernel.is_file() && image.initrd.is_file() {
+    if image.is_intact(&folder) == Some(true) {
         return Ok(image);
     }
     let contents = fetch(archive, packages, cache, observer)?;
@@ -148,10 +194,12 @@ fn image_of(
     let made = tempfile::Builder::new().prefix("new-").tempdir_in(cache).map_err(write(cache))?;
     let names = contents.names.join("\n") + "\n";
     let ram_disk = contents.ram_disk();
+    let sums = sum_line(&sha256(&contents.kernel), KERNEL) + &sum_line(&sha256(&ram_disk), RAM_DISK);
     let parts = [
-        ("vmlinuz", contents.kernel.as_slice()),
-        ("initrd.cpio", ram_disk.as_slice()),
+        (KERNEL, contents.kernel.as_slice()),
+        (RAM_DISK, ram_disk.as_slice()),
         ("packages.txt", names.as_bytes()),
+        (SUMS, sums.as_bytes()),
     ];
     for (name, bytes) in parts {
         let path = made.path().join(name);
@@ -160,7 +208,7 @@ fn image_of(
     // An earlier attempt left an incomplete image.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::rename(made.keep(), &folder).map_err(write(&folder))?;
-    let downloads = cache.join("packages");
+    let downloads = cache.join(DOWNLOADS);
     let _ = std::fs::remove_dir_all(downloads);
     Ok(image)
 }
@@ -184,15 +232,16 @@ struct Contents {
     modules: Vec<(String, Vec<u8>)>,
 }
 
-/// Fetches the pinned packages, or the newest if they are gone.
+/// Fetches the pinned packages, or the newest if they are gone. Without an archive, they have all been fetched.
 fn fetch(
-    archive: &Archive,
+    archive: Option<&Archive>,
     pinned: &Packages,
     cache: &Path,
     observer: &mut dyn Observer,
 ) -> Result<Contents, ImageError> {
-    let folder = cache.join("packages");
+    let folder = cache.join(DOWNLOADS);
     std::fs::create_dir_all(&folder).map_err(|error| ImageError::Write { path: folder.clone(), error })?;
+    let Some(archive) = archive else { return Contents::of(pinned, &folder) };
     match fetch_all(archive, pinned, &folder, observer) {
         Ok(()) => Contents::of(pinned, &folder),
         Err((name, Failure::Gone)) => {

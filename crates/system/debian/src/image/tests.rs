@@ -187,6 +187,45 @@ fn an_image_is_made_once_and_then_needs_no_archive() {
 }
 
 #[test]
+fn fetched_packages_are_enough_without_a_network() {
+    let (server, cache) = (Server::new(), cache());
+    let packages = release(&server, "7.1");
+    let folder = cache.path().join(DOWNLOADS);
+    std::fs::create_dir_all(&folder).expect("the folder is writable");
+    let offline = || image_of(&packages, cache.path(), &Source::Cache, &mut Notes::default());
+    for pin in packages.each() {
+        assert!(matches!(offline(), Err(ImageError::Offline(_))), "{} is missing", pin.path);
+        let content =
+            server.files.lock().expect("no thread panics")[&format!("/debian/{}", pin.path)].clone();
+        std::fs::write(folder.join(file_name(pin)), content).expect("the folder is writable");
+    }
+    let image = offline().expect("all packages are there");
+    assert_eq!(std::fs::read(&image.kernel).expect("it exists"), b"7.1");
+    assert!(server.requests().is_empty());
+}
+
+#[test]
+fn a_damaged_image_is_made_again() {
+    let (server, cache) = (Server::new(), cache());
+    let packages = release(&server, "7.1");
+    let mut notes = Notes::default();
+    let made = image_of(&packages, cache.path(), &server.source(), &mut notes).expect("the archive has all");
+    for file in [&made.kernel, &made.initrd] {
+        let content = std::fs::read(file).expect("it exists");
+        std::fs::write(file, &content[1..]).expect("the folder is writable");
+        let offline = image_of(&packages, cache.path(), &Source::Cache, &mut notes);
+        assert!(
+            offline.is_err_and(|error| error.to_string().contains("is damaged; run `longma boot debian`"))
+        );
+        server.requests();
+        image_of(&packages, cache.path(), &server.source(), &mut notes).expect("the archive has all");
+        assert_eq!(server.requests().len(), 3);
+        assert_eq!(std::fs::read(file).expect("it exists"), content);
+        assert!(notes.0.iter().any(|note| note.ends_with("is damaged: it is made again")), "{:?}", notes.0);
+    }
+}
+
+#[test]
 fn an_interrupted_download_goes_on_where_it_ended() {
     let (server, cache) = (Server::new(), cache());
     let packages = release(&server, "7.1");
