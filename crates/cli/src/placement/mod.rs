@@ -2,6 +2,7 @@
 //! client.
 
 mod access;
+mod advise;
 mod backup;
 mod connection;
 mod explain;
@@ -88,6 +89,8 @@ enum PlacementCommand {
     Import(import::Arguments),
     /// Compare placement policies on a modelled fleet and a trace of requests.
     Replay(replay::Arguments),
+    /// Advise where the virtual machines of Proxmox or OpenStack should be, from their inventory. Changes nothing.
+    Advise(advise::Arguments),
     /// Copy the database of a service on this machine, also while the service runs.
     Backup(backup::Arguments),
     /// Put a backup into a state directory that has no database. The service must not run.
@@ -130,6 +133,7 @@ pub fn run(args: Args) -> Outcome {
         PlacementCommand::Replay(arguments) => replay::run(&arguments),
         PlacementCommand::Events(arguments) => watch::events(&arguments),
         PlacementCommand::Watch(arguments) => watch::watch(&arguments),
+        PlacementCommand::Advise(arguments) => advise::run(&arguments),
         PlacementCommand::Backup(arguments) => backup::backup(&arguments),
         PlacementCommand::Restore(arguments) => backup::restore(&arguments),
         PlacementCommand::Token(arguments) => access::token(&arguments),

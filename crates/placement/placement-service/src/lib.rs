@@ -4,6 +4,7 @@
 //! Source: RFC 9110 (HTTP), 9457 (problem details), 6750 (bearer tokens); the HTML standard for server-sent events.
 
 pub mod access;
+pub mod advise;
 pub mod agent;
 mod api;
 mod certificate;
