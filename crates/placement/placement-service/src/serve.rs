@@ -283,6 +283,7 @@ async fn run(
     store_watcher.abort();
     // A failure is already logged.
     let _ = state.with(ServiceState::store_token_uses).await;
+    state.write_audit().await;
     pruner.inspect(tokio::task::JoinHandle::abort);
     access_writer.inspect(tokio::task::JoinHandle::abort);
     signals.abort();
@@ -350,6 +351,7 @@ async fn watch_store(state: Arc<ServiceState>) {
         if store_uses {
             uses_stored = tokio::time::Instant::now();
         }
+        state.write_audit().await;
         // A failure is already logged, and the next check may succeed.
         let _ = state
             .with(move |state| {

@@ -143,7 +143,7 @@ pub struct Event {
 pub struct AuditRecord {
     /// Ascending number; 0 before the record is stored.
     pub number: i64,
-    /// Time by the store's clock, in seconds since 1970.
+    /// Time of the answer, in seconds since 1970.
     pub at: i64,
     /// Name of the caller's token; `None` if the caller was not authenticated.
     pub actor: Option<String>,
@@ -536,11 +536,11 @@ pub trait Store: AgentStore {
     /// If the database fails.
     fn record_token_uses(&self, uses: &[(String, i64)]) -> Result<(), StoreError>;
 
-    /// Appends a record to the audit log. The store assigns its number and time.
+    /// Appends records to the audit log in one transaction. The store assigns their numbers.
     ///
     /// # Errors
-    /// If the database fails.
-    fn append_audit(&self, record: &AuditRecord) -> Result<(), StoreError>;
+    /// If the database fails; then none is appended.
+    fn append_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError>;
 
     /// Returns records of the audit log, newest first.
     ///

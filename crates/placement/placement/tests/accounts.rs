@@ -24,6 +24,7 @@ fn record(actor: &str, action: &str) -> AuditRecord {
     AuditRecord {
         actor: Some(actor.into()),
         role: Some("admin".into()),
+        at: 1_800_000_000,
         peer: "192.0.2.7:4711".into(),
         action: action.into(),
         status: 201,
@@ -68,13 +69,12 @@ fn the_audit_log_is_read_from_the_newest_in_pages_by_actor_and_time() {
         let store = database.open();
         for n in 0..5 {
             store
-                .append_audit(&record(if n % 2 == 0 { "alice" } else { "bob" }, &format!("POST /{n}")))
+                .append_audit(&[record(if n % 2 == 0 { "alice" } else { "bob" }, &format!("POST /{n}"))])
                 .unwrap();
         }
         let all = store.audit_log(&AuditQuery::default()).unwrap();
         assert_eq!(all.iter().map(|r| r.number).collect::<Vec<_>>(), [5, 4, 3, 2, 1]);
-        assert!(all[0].at > 1_700_000_000);
-        assert_eq!(AuditRecord { number: 0, at: 0, ..all[0].clone() }, record("alice", "POST /4"));
+        assert_eq!(AuditRecord { number: 0, ..all[0].clone() }, record("alice", "POST /4"));
         let page = AuditQuery { limit: 2, before: 4, ..AuditQuery::default() };
         assert_eq!(actions(&*store, &page), ["POST /2", "POST /1"]);
         let of_bob = AuditQuery { actor: Some("bob".into()), ..AuditQuery::default() };
@@ -84,7 +84,7 @@ fn the_audit_log_is_read_from_the_newest_in_pages_by_actor_and_time() {
         // Retention is that of events.
         assert_eq!(store.prune(all[4].at).unwrap(), 0);
         assert_eq!(store.prune(all[0].at + 1).unwrap(), 5);
-        store.append_audit(&record("alice", "DELETE /")).unwrap();
+        store.append_audit(&[record("alice", "DELETE /")]).unwrap();
         assert_eq!(store.audit_log(&AuditQuery::default()).unwrap()[0].number, 6, "numbers are not reused");
     });
 }
@@ -171,7 +171,7 @@ fn a_database_of_version_4_is_migrated_with_its_contents() {
         assert!(store.audit_log(&AuditQuery::default()).unwrap().is_empty());
         assert_eq!(store.default_quota().unwrap(), Quota::default());
         // All that is new works.
-        store.append_audit(&record("old", "POST /")).unwrap();
+        store.append_audit(&[record("old", "POST /")]).unwrap();
         store.set_default_quota(&Quota { vms: Some(7), ..Quota::default() }).unwrap();
         store.on_behalf_of("old").set_intent(vm.id, Intent::Stop).unwrap();
         assert_eq!(store.events(0, 0).unwrap().last().unwrap().actor.as_deref(), Some("old"));

@@ -52,6 +52,7 @@ pub(crate) async fn list(
     if which.actor.as_ref().is_some_and(|actor| actor.contains('\0')) {
         return invalid("actor: is not a valid name".into());
     }
+    state.write_audit().await;
     // One extra record shows whether there is a next page.
     let query = AuditQuery { actor: which.actor, before: which.before, since: which.since, limit: limit + 1 };
     let mut items = state.with(move |state| state.store.audit_log(&query)).await?;

@@ -15,7 +15,7 @@ mod tokens;
 mod vms;
 mod watch;
 
-use crate::access::{Caller, digest};
+use crate::access::{Caller, digest, now};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
 use crate::wire::Problem;
@@ -183,9 +183,14 @@ async fn record_request(
             object: plain(caller.map_or("", |c| c.object())),
             status,
             problem: why.map(|why| plain(&why)),
-            ..AuditRecord::default()
+            at: now(),
+            number: 0,
         };
-        state.record_audit(caller, record).await;
+        // The event of such a change names the actor and is already durable; a second commit would double the time of
+        // a request. The events of a rebind are those of the agent.
+        let of_vm = |route: &str| route.starts_with("/v1/vms") && !route.ends_with("/rebind");
+        let has_event = status < 400 && route.as_ref().is_some_and(|route| of_vm(route.as_str()));
+        state.record_audit(caller, record, !has_event).await;
     }
     response
 }

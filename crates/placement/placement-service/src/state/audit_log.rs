@@ -42,9 +42,14 @@ impl RefusalLimit {
 }
 
 impl ServiceState {
-    /// Appends a request to the audit log and waits until the record is durable. Of refused requests only so many are
-    /// recorded. If the database fails, the record goes to the service's log.
-    pub async fn record_audit(self: &Arc<Self>, caller: Option<&Caller>, mut record: AuditRecord) {
+    /// Records a request in the audit log. Of refused requests only so many are recorded. If `wait`, the record is
+    /// durable afterwards; otherwise it is within a second, together with others.
+    pub async fn record_audit(
+        self: &Arc<Self>,
+        caller: Option<&Caller>,
+        mut record: AuditRecord,
+        wait: bool,
+    ) {
         if record.status >= 400 {
             let mut limit = self.refusal_limit.lock().ignore_poison();
             match limit.admit(caller, Instant::now()) {
@@ -57,10 +62,36 @@ impl ServiceState {
                 }
             }
         }
-        let appended = record.clone();
-        if self.with(move |state| state.store.append_audit(&appended)).await.is_err() {
-            // Debug format escapes control characters.
-            (self.log)(&format!("the audit log cannot be written: {record:?}"));
+        self.audit_queue.lock().ignore_poison().push(record);
+        if wait {
+            self.write_audit().await;
+        }
+    }
+
+    /// Writes the queued records of the audit log. If the database fails, they go to the service's log instead.
+    pub async fn write_audit(self: &Arc<Self>) {
+        // A failure is already logged.
+        let _ = self
+            .with(|state| {
+                state.write_audit_now();
+                Ok(())
+            })
+            .await;
+    }
+
+    fn write_audit_now(&self) {
+        // Held while the records are written, so that those who wait for a record of an earlier writer return after it
+        // is durable.
+        let _writing = self.audit_writer.lock().ignore_poison();
+        let records = std::mem::take(&mut *self.audit_queue.lock().ignore_poison());
+        if records.is_empty() {
+            return;
+        }
+        if let Err(error) = self.store.append_audit(&records) {
+            for record in records {
+                // Debug format escapes control characters.
+                (self.log)(&format!("the audit log cannot be written ({error}): {record:?}"));
+            }
         }
     }
 }

@@ -20,7 +20,7 @@ use hosts::HostState;
 use longma_placement::Store;
 use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::monitor::Monitor;
-use longma_placement::store::StoreError;
+use longma_placement::store::{AuditRecord, StoreError};
 use orders::AwaitedOrder;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -61,6 +61,10 @@ pub(crate) struct ServiceState {
     /// When each token was last used, by digest, as far as that is not in the store yet.
     token_uses: Mutex<HashMap<String, i64>>,
     refusal_limit: Mutex<RefusalLimit>,
+    /// Records of the audit log that are not written yet.
+    audit_queue: Mutex<Vec<AuditRecord>>,
+    /// Held by the thread that writes them.
+    audit_writer: Mutex<()>,
     monitors: Mutex<[(&'static str, Monitor); 2]>,
     /// The time since which the database file has been missing from its path, in seconds since 1970.
     database_moved_at: Mutex<Option<i64>>,
@@ -104,6 +108,8 @@ impl ServiceState {
             token_changes: watch::Sender::new(0),
             token_uses: Mutex::default(),
             refusal_limit: Mutex::default(),
+            audit_queue: Mutex::default(),
+            audit_writer: Mutex::default(),
             monitors: Mutex::new(monitors),
             database_moved_at: Mutex::default(),
             status_lock: Mutex::default(),

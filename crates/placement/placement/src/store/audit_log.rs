@@ -1,7 +1,7 @@
 //! The audit log: who asked for a change, from where, and with which result.
 
 use super::sql::{Database, Row, Value, values};
-use super::tables::{Result, now};
+use super::tables::Result;
 use super::{AuditQuery, AuditRecord};
 
 pub(super) fn append(db: &dyn Database, record: &AuditRecord) -> Result<()> {
@@ -11,7 +11,7 @@ pub(super) fn append(db: &dyn Database, record: &AuditRecord) -> Result<()> {
     let (scope, problem) = (record.scope.as_deref(), record.problem.as_deref());
     let status = u32::from(record.status);
     let values =
-        values![now(), actor, role, scope, &record.peer, &record.action, &record.object, status, problem];
+        values![record.at, actor, role, scope, &record.peer, &record.action, &record.object, status, problem];
     db.run(sql, values)?;
     Ok(())
 }

@@ -372,9 +372,9 @@ impl Store for SqlStore {
         self.change(move |db| accounts::record_token_uses(db, &uses))
     }
 
-    fn append_audit(&self, record: &AuditRecord) -> Result<()> {
-        let record = record.clone();
-        self.change(move |db| audit_log::append(db, &record))
+    fn append_audit(&self, records: &[AuditRecord]) -> Result<()> {
+        let records = records.to_vec();
+        self.change(move |db| records.iter().try_for_each(|record| audit_log::append(db, record)))
     }
 
     fn audit_log(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>> {

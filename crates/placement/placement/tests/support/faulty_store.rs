@@ -89,8 +89,8 @@ impl Store for FaultyStore {
     fn record_token_uses(&self, uses: &[(String, i64)]) -> Result<(), StoreError> {
         self.change(|s| s.record_token_uses(uses))
     }
-    fn append_audit(&self, record: &AuditRecord) -> Result<(), StoreError> {
-        self.change(|s| s.append_audit(record))
+    fn append_audit(&self, records: &[AuditRecord]) -> Result<(), StoreError> {
+        self.change(|s| s.append_audit(records))
     }
     fn audit_log(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError> {
         self.read(|s| s.audit_log(query))
