@@ -58,7 +58,7 @@ pub struct Descriptor<'a> {
     /// For VIs with a completion callback ([`crate::Vi::on_completion`]): the registered memory that holds the
     /// program's own form of the descriptor at address `context`. The callback is not called if that memory is no
     /// longer registered.
-    pub home: MemoryHandle,
+    pub context_memory: MemoryHandle,
 }
 
 impl<'a> Descriptor<'a> {
@@ -70,7 +70,7 @@ impl<'a> Descriptor<'a> {
             immediate: None,
             fence: false,
             context: 0,
-            home: MemoryHandle(0),
+            context_memory: MemoryHandle(0),
         }
     }
 

@@ -6,7 +6,7 @@
 //! order. A provider moves bytes between two connected VIs. Its view of a VI is a [`Link`]: the engine calls
 //! [`Link::post`] with validated memory, and [`Link::poll`] with a [`Target`], which receives everything that arrives
 //! from the peer. All checks of peer input are therefore in one place. The engine calls a link from one thread at a
-//! time, under the VI's lock. Threads of a provider call the engine only through [`Attention::look`], which makes the
+//! time, under the VI's lock. Threads of a provider call the engine only through [`Poller::look`], which makes the
 //! engine poll the link of a VI.
 
 pub mod af_xdp;
@@ -87,9 +87,9 @@ pub trait Provider: Send + Sync {
     /// The attributes of the NIC, which never change.
     fn attributes(&self) -> &NicAttributes;
 
-    /// Called once, before anything else. The provider's threads use `attention` to call the engine.
-    fn attach(&self, attention: Weak<dyn Attention>) {
-        let _ = attention;
+    /// Called once, before anything else. The provider's threads use `poller` to call the engine.
+    fn attach(&self, poller: Weak<dyn Poller>) {
+        let _ = poller;
     }
 
     /// Converts the host part of an address to the canonical form of this NIC. An empty host is this NIC's own.
@@ -158,9 +158,9 @@ pub trait Provider: Send + Sync {
 
 /// Lets a provider's thread make the engine poll a VI that the program is not polling, for example when the peer is
 /// lost or when data must be stored without a call by the program.
-pub trait Attention: Send + Sync {
+pub trait Poller: Send + Sync {
     /// Polls the link of VI number `vi` under its lock. The caller must not hold a lock that any `Link` method takes.
-    fn look(&self, vi: u32);
+    fn poll(&self, vi: u32);
 }
 
 /// Memory allocated by a provider. It is unmapped when dropped. The engine keeps it as long as any descriptor may use
@@ -324,7 +324,7 @@ pub trait Link: Send {
     /// Announces that this side is awake again.
     fn disarm(&mut self);
 
-    /// Announces that this link is not polled for now. The provider must call [`Attention::look`] for everything that
+    /// Announces that this link is not polled for now. The provider must call [`Poller::look`] for everything that
     /// arrives from here on; the engine polls once afterwards. Returns `false` if something has already arrived or if
     /// the provider does not support parking; the link must then be polled.
     fn park(&mut self) -> bool {

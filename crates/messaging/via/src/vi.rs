@@ -144,17 +144,17 @@ impl Vi {
         self.endpoint.post_receive(descriptor)
     }
 
-    /// Registers a callback for completions of descriptors posted from now on. `tell` is called for each completion, in
+    /// Registers a callback for completions of descriptors posted from now on. `callback` is called for each completion, in
     /// queue order, before the completion can be collected. It is called by any call on this VI, and by a thread of the
     /// NIC while the program makes no calls. It runs under the VI's lock and must not call the VI. It replaces the
-    /// previous callback. If the memory of a descriptor's [`Descriptor::home`] is no longer registered, the error
+    /// previous callback. If the memory of a descriptor's [`Descriptor::context_memory`] is no longer registered, the error
     /// callback is called instead (`ErrorCode::CompletionProtection`).
     ///
     /// # Panics
-    /// A call on the VI panics if `tell` panics or calls the VI during it. The message concerned is still received
+    /// A call on the VI panics if `callback` panics or calls the VI during it. The message concerned is still received
     /// exactly once. Panics in a thread of the NIC, and while a VI is dropped, are ignored.
-    pub fn on_completion(&self, tell: impl Fn(&Completion) + Send + 'static) {
-        self.endpoint.on_completion(Box::new(tell));
+    pub fn on_completion(&self, callback: impl Fn(&Completion) + Send + 'static) {
+        self.endpoint.on_completion(Box::new(callback));
     }
 
     /// Whether a segment is in registered memory of the VI's NIC, with any tag.
@@ -164,7 +164,7 @@ impl Vi {
 
     /// Moves pending data without collecting completions. Every call that looks for a completion does this too.
     pub fn progress(&self) {
-        self.endpoint.look();
+        self.endpoint.poll_unlocked();
     }
 
     /// Collects the oldest descriptor of the send queue, if it is complete.

@@ -205,13 +205,17 @@ fn a_post_after_the_peers_end_does_not_discard_its_last_message() {
         ["blocker", "busy", "tested"].map(|name| pair(&client, &server, &format!("last-{name}")));
     // The NIC's thread waits in a callback, so that it does not poll the tested VI.
     let tag = blocker.0.attributes().tag;
-    let home = client.allocate(4096, MemoryAttributes::local(tag)).unwrap();
+    let context_memory = client.allocate(4096, MemoryAttributes::local(tag)).unwrap();
     let ((sender, receiver), (release, released)) = (channel(), channel::<()>());
     blocker.0.on_completion(move |_| {
         let _ = sender.send(());
         let _ = released.recv();
     });
-    let receive = Descriptor { context: home.address(), home: home.handle(), ..Descriptor::receive(&[]) };
+    let receive = Descriptor {
+        context: context_memory.address(),
+        context_memory: context_memory.handle(),
+        ..Descriptor::receive(&[])
+    };
     blocker.0.post_receive(&receive).unwrap();
     tested.0.post_receive(&Descriptor::receive(&[])).unwrap();
     blocker.1.post_send(&Descriptor::send(&[])).unwrap();

@@ -61,9 +61,9 @@ fn a_panicking_completion_callback_does_not_affect_other_vis() {
         good.1.vi.on_completion(move |completion| _ = sender.send(*completion));
         for (client, server) in [&bad, &good] {
             for _ in 0..2 {
-                let (context, home) = (server.memory.address(), server.memory.handle());
+                let (context, context_memory) = (server.memory.address(), server.memory.handle());
                 let segments = [server.memory.segment(64, 64)];
-                let receive = Descriptor { context, home, ..Descriptor::receive(&segments) };
+                let receive = Descriptor { context, context_memory, ..Descriptor::receive(&segments) };
                 server.vi.post_receive(&receive).unwrap();
             }
             say(client);

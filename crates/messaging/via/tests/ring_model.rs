@@ -99,7 +99,7 @@ mod shared {
     use ring::{Consumer, Producer, head};
 
     fn send(producer: &mut Producer<'_>, number: u64, words: [u64; 2]) {
-        while !producer.has_room(1).unwrap() {
+        while !producer.has_space(1).unwrap() {
             loom::thread::yield_now();
         }
         let number = number as u32;
@@ -269,7 +269,7 @@ mod shared {
             let mut producer = Producer::new(slots, progress);
             let mut freed = 0;
             for _ in 0..4 {
-                match producer.has_room(1) {
+                match producer.has_space(1) {
                     Ok(true) => producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[1]),
                     Ok(false) => loom::thread::yield_now(),
                     Err(_) => break,

@@ -120,7 +120,7 @@ fn post(vi: &ViObject, descriptor: *mut CDescriptor, memory: u32, receive: bool)
     let usual = if receive { Operation::Receive } else { Operation::Send };
     let read =
         read.unwrap_or_else(|| plain(operation_of(&place.control, receive).unwrap_or(usual), &TOO_MANY));
-    let read = Descriptor { context: descriptor.addr() as u64, home: MemoryHandle(memory), ..read };
+    let read = Descriptor { context: descriptor.addr() as u64, context_memory: MemoryHandle(memory), ..read };
     // SAFETY: the descriptor is valid; it belongs to the library from now until it completes.
     unsafe { status_of(descriptor) }.store(0, Ordering::Relaxed);
     outcome(if receive { vi.vi.post_receive(&read) } else { vi.vi.post_send(&read) })

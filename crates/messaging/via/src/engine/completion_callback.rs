@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering;
 
 impl Endpoint {
     /// Registers the completion callback.
-    pub(crate) fn on_completion(self: &Arc<Self>, tell: CompletionCallback) {
+    pub(crate) fn on_completion(self: &Arc<Self>, callback: CompletionCallback) {
         let mut inner = self.lock();
         inner.queues.send.begin_reporting();
         inner.queues.receive.begin_reporting();
-        inner.queues.tell = Some(tell);
+        inner.queues.callback = Some(callback);
         inner.queues.is_special = true;
         drop(inner);
         self.attended.store(true, Ordering::Relaxed);

@@ -49,7 +49,7 @@ impl Endpoint {
         self.end(inner, reason);
         self.flush(inner, posted);
         inner.queues.fault = None;
-        inner.queues.news.error.get_or_insert((code, None));
+        inner.queues.notifications.error.get_or_insert((code, None));
     }
 
     /// Breaks the connection because of an error on this side.
@@ -68,9 +68,9 @@ impl Endpoint {
     /// Keeps the reason for the end of the connection, and wakes all waiters, even those without a descriptor.
     pub(super) fn end(&self, inner: &mut Inner, reason: EndReason) {
         inner.ended.get_or_insert(reason);
-        let Queues { news, send_waker, receive_waker, .. } = &mut inner.queues;
-        (news.any, news.ring) = (true, true);
-        for (place, waker) in news.wakers.iter_mut().zip([send_waker, receive_waker]) {
+        let Queues { notifications, send_waker, receive_waker, .. } = &mut inner.queues;
+        (notifications.any, notifications.ring) = (true, true);
+        for (place, waker) in notifications.wakers.iter_mut().zip([send_waker, receive_waker]) {
             if let Some(waker) = waker.take() {
                 *place = Some(waker);
             }

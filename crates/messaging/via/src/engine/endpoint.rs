@@ -210,7 +210,7 @@ impl Endpoint {
         // Handle what the peer sent before the link was in place.
         self.progress(&mut inner);
         // Threads that are waiting already must include the link in their wait.
-        (inner.queues.news.any, inner.queues.news.ring) = (true, true);
+        (inner.queues.notifications.any, inner.queues.notifications.ring) = (true, true);
         let rings: Vec<_> = inner.queues.rings().cloned().collect();
         drop(inner);
         rings.iter().for_each(|ring| ring.rouse());
@@ -277,7 +277,7 @@ impl Endpoint {
     #[inline]
     fn post_send_locked(&self, inner: &mut Inner, descriptor: &Descriptor<'_>) -> Result<(), Error> {
         let Inner { link, queues, .. } = inner;
-        if !queues.send.has_room(descriptor.segments.len()) {
+        if !queues.send.has_space(descriptor.segments.len()) {
             return Err(full(&queues.send));
         }
         let (stage, status, length) = match link {
@@ -304,7 +304,7 @@ impl Endpoint {
             None => (Stage::Done, Status::FLUSHED, 0),
         };
         let status = if stage == Stage::Done { status.with(Status::DONE) } else { status };
-        if !queues.send.push_in_room(descriptor, length, stage, status) {
+        if !queues.send.push_reserved(descriptor, length, stage, status) {
             return Err(full(&queues.send));
         }
         if stage == Stage::Done {
@@ -444,7 +444,7 @@ impl Endpoint {
 
     /// Polls once on behalf of the program.
     #[inline]
-    pub(crate) fn look(&self) {
+    pub(crate) fn poll_unlocked(&self) {
         let mut inner = self.lock();
         self.note_call(&mut inner);
         self.progress(&mut inner);
@@ -461,7 +461,7 @@ impl Endpoint {
     pub(super) fn poll_for_provider(&self) {
         let mut inner = self.lock();
         self.progress_by(&mut inner, LONG_POLL_BUDGET);
-        if inner.queues.parked && inner.queues.news.any {
+        if inner.queues.parked && inner.queues.notifications.any {
             // More messages are likely to follow, so the completion queues poll this VI for a while.
             self.poll_by_queues(&inner);
         }

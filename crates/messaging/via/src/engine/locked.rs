@@ -30,21 +30,21 @@ impl Endpoint {
         if let Some(code) = guard.queues.fault {
             self.break_by_fault(&mut guard, code);
         }
-        let news = std::mem::take(&mut guard.queues.news);
+        let notifications = std::mem::take(&mut guard.queues.notifications);
         drop(guard);
-        self.deliver(news);
+        self.deliver(notifications);
     }
 
-    fn deliver(&self, news: Notifications) {
-        if news.ring {
+    fn deliver(&self, notifications: Notifications) {
+        if notifications.ring {
             self.wake_event.signal();
         }
-        if let Some((code, context)) = news.error {
+        if let Some((code, context)) = notifications.error {
             let resource = if context.is_some() { Resource::Descriptor } else { Resource::Vi };
             self.nic.errors.report(AsynchronousError { resource, code, vi: Some(self.number), context });
         }
-        let mut panic = news.panic;
-        for waker in news.wakers.into_iter().flatten() {
+        let mut panic = notifications.panic;
+        for waker in notifications.wakers.into_iter().flatten() {
             if let Err(another) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                 panic.get_or_insert(another);
             }
@@ -79,7 +79,7 @@ impl Drop for Locked<'_> {
     fn drop(&mut self) {
         // SAFETY: `self.guard` is not used after this.
         let guard = unsafe { ManuallyDrop::take(&mut self.guard) };
-        if guard.queues.fault.is_some() || guard.queues.news.any {
+        if guard.queues.fault.is_some() || guard.queues.notifications.any {
             self.endpoint.release_with_news(guard);
         }
     }

@@ -16,7 +16,7 @@ pub(crate) struct NicShared {
     pub(crate) vi_registry: Arc<ViRegistry>,
     pub(crate) errors: ErrorDispatch,
     /// The process that opened the NIC.
-    home: u32,
+    creator_pid: u32,
 }
 
 impl NicShared {
@@ -25,17 +25,17 @@ impl NicShared {
         let attributes = provider.attributes();
         let vi_registry = Arc::new(ViRegistry::new(attributes.max_vis));
         let memory = MemoryTable::new(attributes);
-        let attention: Weak<ViRegistry> = Arc::downgrade(&vi_registry);
-        provider.attach(attention);
-        let (provider, errors, home) =
+        let poller: Weak<ViRegistry> = Arc::downgrade(&vi_registry);
+        provider.attach(poller);
+        let (provider, errors, creator_pid) =
             (ManuallyDrop::new(provider), ErrorDispatch::default(), std::process::id());
-        NicShared { provider, memory, vi_registry, errors, home }
+        NicShared { provider, memory, vi_registry, errors, creator_pid }
     }
 
     /// Whether this process is a forked child of the one that opened the NIC (fork(2)). The child must not close
     /// anything, because sockets, names and segments are shared with the parent.
     pub(crate) fn is_forked_child(&self) -> bool {
-        std::process::id() != self.home
+        std::process::id() != self.creator_pid
     }
 }
 

@@ -25,7 +25,7 @@ impl Endpoint {
             // Handle what arrived before the peer could see that the VI is parked.
             self.progress(&mut inner);
         }
-        if inner.queues.news.any && inner.link.is_some() {
+        if inner.queues.notifications.any && inner.link.is_some() {
             return false;
         }
         inner.queues.rings().for_each(|ring| ring.stop_polling(self.number));
@@ -74,7 +74,7 @@ impl Endpoint {
     fn set_parked(&self, inner: &mut Inner, parked: bool) {
         let queues = &mut inner.queues;
         queues.parked = parked;
-        queues.is_special = parked || queues.tell.is_some() || queues.malformed > 0;
+        queues.is_special = parked || queues.callback.is_some() || queues.malformed > 0;
         self.is_parked.store(parked, Ordering::Relaxed);
     }
 }

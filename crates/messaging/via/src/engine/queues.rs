@@ -46,7 +46,7 @@ pub(super) struct Notifications {
 /// The completion callback, called under the VI's lock.
 pub(crate) type CompletionCallback = Box<dyn Fn(&Completion) + Send>;
 
-/// The part of a descriptor's home that must be registered for the completion callback, bytes: the control segment.
+/// The part of a descriptor's context memory that must be registered for the completion callback, bytes: the control segment.
 const CONTROL_SEGMENT_BYTES: u32 = 32;
 
 pub(super) struct Queues {
@@ -63,7 +63,7 @@ pub(super) struct Queues {
     pub(super) receive_ring: Option<Arc<CompletionRing>>,
     pub(super) send_waker: Option<Waker>,
     pub(super) receive_waker: Option<Waker>,
-    pub(super) tell: Option<CompletionCallback>,
+    pub(super) callback: Option<CompletionCallback>,
     /// The number of queued receives with an invalid format.
     pub(super) malformed: u32,
     /// Whether the link is parked: it is not polled, and the provider reports arrivals.
@@ -83,7 +83,7 @@ pub(super) struct Queues {
     pub(super) incoming: Vec<Slice>,
     pub(super) arrival: Option<Arrival>,
     pub(super) next_token: u32,
-    pub(super) news: Notifications,
+    pub(super) notifications: Notifications,
     /// Set by an arrival that breaks the connection: the error to report.
     pub(super) fault: Option<ErrorCode>,
 }
@@ -111,7 +111,7 @@ impl Queues {
             receive_ring,
             send_waker: None,
             receive_waker: None,
-            tell: None,
+            callback: None,
             malformed: 0,
             parked: false,
             is_special: false,
@@ -122,7 +122,7 @@ impl Queues {
             incoming: Vec::with_capacity(segments as usize),
             arrival: None,
             next_token: 0,
-            news: Notifications::default(),
+            notifications: Notifications::default(),
             fault: None,
         }
     }
@@ -222,17 +222,17 @@ impl Queues {
         if ring.is_none() && waker.is_none() && self.sleepers == 0 || count == 0 {
             return;
         }
-        self.news.any = true;
-        self.news.ring |= self.sleepers > 0;
+        self.notifications.any = true;
+        self.notifications.ring |= self.sleepers > 0;
         let place = side as usize;
         if let Some(waker) = waker.take() {
-            self.news.wakers[place] = Some(waker);
+            self.notifications.wakers[place] = Some(waker);
         }
         if let Some(ring) = ring {
             let queue = if side == Side::Send { Queue::Send } else { Queue::Receive };
             let (held, waker) = ring.push(self.number, queue, count);
             if let Some(waker) = waker {
-                self.news.wakers[place + 2] = Some(waker);
+                self.notifications.wakers[place + 2] = Some(waker);
             }
             if !held {
                 self.fault = Some(ErrorCode::ViOverrun);
@@ -243,19 +243,24 @@ impl Queues {
     /// Calls the completion callback for newly completed descriptors of `side`, before they can be collected.
     #[inline(never)]
     fn call_callback(&mut self, side: Side) {
-        let Queues { tell: Some(tell), send, receive, cache, nic, news, .. } = self else { return };
+        let Queues { callback: Some(callback), send, receive, cache, nic, notifications, .. } = self else {
+            return;
+        };
         let queue = if side == Side::Send { send } else { receive };
         while let Some((completion, handle)) = queue.take_unreported() {
-            let home = Segment { address: completion.context, handle, length: CONTROL_SEGMENT_BYTES };
-            if cache.is_registered(&nic.memory, &home) {
+            let control_segment =
+                Segment { address: completion.context, handle, length: CONTROL_SEGMENT_BYTES };
+            if cache.is_registered(&nic.memory, &control_segment) {
                 // The message is received completely before the panic of the callback propagates.
-                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| tell(&completion))) {
-                    news.any = true;
-                    news.panic.get_or_insert(panic);
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| callback(&completion))) {
+                    notifications.any = true;
+                    notifications.panic.get_or_insert(panic);
                 }
             } else {
-                news.any = true;
-                news.error.get_or_insert((ErrorCode::CompletionProtection, Some(completion.context)));
+                notifications.any = true;
+                notifications
+                    .error
+                    .get_or_insert((ErrorCode::CompletionProtection, Some(completion.context)));
             }
         }
     }

@@ -6,7 +6,7 @@ use super::memory_table::Region;
 use super::waiting::{WakeEvent, sleep};
 use crate::attributes::ViState;
 use crate::error::Error;
-use crate::provider::{Attention, WakeSource};
+use crate::provider::{Poller, WakeSource};
 use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -169,8 +169,8 @@ impl Drop for ViRegistry {
     }
 }
 
-impl Attention for ViRegistry {
-    fn look(&self, vi: u32) {
+impl Poller for ViRegistry {
+    fn poll(&self, vi: u32) {
         let endpoint = self.endpoints().get(&vi).and_then(Weak::upgrade);
         if let Some(endpoint) = endpoint {
             ignore_panic(|| endpoint.poll_for_provider());
@@ -179,8 +179,8 @@ impl Attention for ViRegistry {
 }
 
 /// Polls a VI in a thread that also serves other VIs, ignoring a panic of the program's callback.
-fn ignore_panic(look: impl FnOnce()) {
-    let _ = catch_unwind(AssertUnwindSafe(look));
+fn ignore_panic(poll: impl FnOnce()) {
+    let _ = catch_unwind(AssertUnwindSafe(poll));
 }
 
 /// The thread: sleeps until one of its VIs has an event, and then polls it, which wakes its futures or calls its

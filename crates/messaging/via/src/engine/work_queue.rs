@@ -32,7 +32,7 @@ pub(crate) struct Entry {
     first_segment: u32,
     end_segment: u32,
     /// The memory region with the program's own form of the descriptor, if there is a completion callback.
-    home: MemoryHandle,
+    context_memory: MemoryHandle,
 }
 
 impl Entry {
@@ -59,7 +59,7 @@ const EMPTY: Entry = Entry {
     remote: RemoteSegment { address: 0, handle: MemoryHandle(0) },
     first_segment: 0,
     end_segment: 0,
-    home: MemoryHandle(0),
+    context_memory: MemoryHandle(0),
 };
 
 /// Positions cover the whole range of `u32` and are taken modulo the current capacity, a power of two. A queue starts
@@ -109,7 +109,7 @@ impl WorkQueue {
         let mut grown = vec![EMPTY; self.entries.len() * 2].into_boxed_slice();
         let mut position = self.head;
         while position != self.tail {
-            grown[position as usize & (grown.len() - 1)] = self.entries[self.place(position)];
+            grown[position as usize & (grown.len() - 1)] = self.entries[self.index(position)];
             position = position.wrapping_add(1);
         }
         self.entries = grown;
@@ -134,7 +134,7 @@ impl WorkQueue {
     }
 
     #[inline]
-    fn place(&self, position: u32) -> usize {
+    fn index(&self, position: u32) -> usize {
         position as usize & (self.entries.len() - 1)
     }
 
@@ -145,7 +145,7 @@ impl WorkQueue {
 
     /// Whether there is room for another descriptor with `segments` segments. Grows the queue if necessary.
     #[inline]
-    pub(crate) fn has_room(&mut self, segments: usize) -> bool {
+    pub(crate) fn has_space(&mut self, segments: usize) -> bool {
         let queued = self.tail.wrapping_sub(self.head) as usize;
         if queued == self.entries.len() {
             if queued == self.depth {
@@ -179,7 +179,7 @@ impl WorkQueue {
     pub(crate) fn has_posted(&self) -> bool {
         let mut position = self.head;
         while position != self.next {
-            if matches!(self.entries[self.place(position)].stage, Stage::Posted(_)) {
+            if matches!(self.entries[self.index(position)].stage, Stage::Posted(_)) {
                 return true;
             }
             position = position.wrapping_add(1);
@@ -191,7 +191,7 @@ impl WorkQueue {
     pub(crate) fn has_posted_read(&self) -> bool {
         let mut position = self.head;
         while position != self.next {
-            let entry = &self.entries[self.place(position)];
+            let entry = &self.entries[self.index(position)];
             if entry.operation == Operation::RdmaRead && matches!(entry.stage, Stage::Posted(_)) {
                 return true;
             }
@@ -210,12 +210,12 @@ impl WorkQueue {
         stage: Stage,
         status: Status,
     ) -> bool {
-        self.has_room(descriptor.segments.len()) && self.push_in_room(descriptor, length, stage, status)
+        self.has_space(descriptor.segments.len()) && self.push_reserved(descriptor, length, stage, status)
     }
 
-    /// Like `push`, if `has_room` has just returned true.
+    /// Like `push`, if `has_space` has just returned true.
     #[inline]
-    pub(crate) fn push_in_room(
+    pub(crate) fn push_reserved(
         &mut self,
         descriptor: &Descriptor<'_>,
         length: u32,
@@ -230,8 +230,8 @@ impl WorkQueue {
                 None => return false,
             },
         };
-        let place = self.place(self.tail);
-        let Some(entry) = self.entries.get_mut(place) else { return false };
+        let index = self.index(self.tail);
+        let Some(entry) = self.entries.get_mut(index) else { return false };
         entry.operation = descriptor.operation;
         entry.stage = stage;
         entry.status = status;
@@ -240,7 +240,7 @@ impl WorkQueue {
         entry.first_segment = first;
         entry.end_segment = end;
         entry.immediate = descriptor.immediate;
-        entry.home = descriptor.home;
+        entry.context_memory = descriptor.context_memory;
         if stage != Stage::Done {
             // Only incomplete entries need these fields.
             entry.fence = descriptor.fence;
@@ -260,19 +260,19 @@ impl WorkQueue {
         let count = segments.len() as u32;
         let mut first = self.segments_tail;
         // The size is a power of two; a division would take longer than the rest of this function.
-        let place = first & (room - 1);
-        if place + count > room {
+        let index = first & (room - 1);
+        if index + count > room {
             // Segments are stored contiguously: skip the end of the arena.
-            first = first.wrapping_add(room - place);
+            first = first.wrapping_add(room - index);
         }
         let end = first.wrapping_add(count);
         if end.wrapping_sub(self.segments_head) > room {
             return None;
         }
-        let place = (first & (room - 1)) as usize;
-        match (segments, self.segments.get_mut(place)) {
+        let index = (first & (room - 1)) as usize;
+        match (segments, self.segments.get_mut(index)) {
             ([only], Some(held)) => *held = *only,
-            _ => self.segments[place..place + segments.len()].copy_from_slice(segments),
+            _ => self.segments[index..index + segments.len()].copy_from_slice(segments),
         }
         self.segments_tail = end;
         Some((first, end))
@@ -281,7 +281,7 @@ impl WorkQueue {
     /// The oldest queued entry.
     #[inline]
     pub(crate) fn queued(&self) -> Option<&Entry> {
-        self.has_queued().then(|| &self.entries[self.place(self.next)])
+        self.has_queued().then(|| &self.entries[self.index(self.next)])
     }
 
     /// The segments of the oldest queued entry.
@@ -297,23 +297,23 @@ impl WorkQueue {
     pub(crate) fn all_queued_segments(&self) -> impl Iterator<Item = &[Segment]> {
         let count = self.tail.wrapping_sub(self.next);
         (0..count)
-            .map(|ahead| &self.entries[self.place(self.next.wrapping_add(ahead))])
+            .map(|ahead| &self.entries[self.index(self.next.wrapping_add(ahead))])
             .filter(|entry| !entry.status.is_error())
             .map(|entry| self.segments_of(entry))
     }
 
     #[inline]
     fn segments_of(&self, entry: &Entry) -> &[Segment] {
-        let place = entry.first_segment as usize & (self.segments.len() - 1);
+        let index = entry.first_segment as usize & (self.segments.len() - 1);
         let count = entry.end_segment.wrapping_sub(entry.first_segment) as usize;
-        &self.segments[place..place + count]
+        &self.segments[index..index + count]
     }
 
     /// The incomplete entry posted with `token`, and its segments.
     pub(crate) fn posted(&self, token: u32) -> Option<(&Entry, &[Segment])> {
         let mut position = self.head;
         while position != self.next {
-            let entry = &self.entries[self.place(position)];
+            let entry = &self.entries[self.index(position)];
             if entry.stage == Stage::Posted(token) {
                 return Some((entry, self.segments_of(entry)));
             }
@@ -326,8 +326,8 @@ impl WorkQueue {
     #[inline]
     pub(crate) fn advance(&mut self, stage: Stage, change: impl FnOnce(&mut Entry)) {
         debug_assert!(self.has_queued() && stage != Stage::Queued);
-        let place = self.place(self.next);
-        let entry = &mut self.entries[place];
+        let index = self.index(self.next);
+        let entry = &mut self.entries[index];
         entry.stage = stage;
         change(entry);
         self.next = self.next.wrapping_add(1);
@@ -339,8 +339,8 @@ impl WorkQueue {
         let mut count = 0;
         let mut position = self.head;
         while position != self.next {
-            let place = self.place(position);
-            let entry = &mut self.entries[place];
+            let index = self.index(position);
+            let entry = &mut self.entries[index];
             if let Stage::Posted(posted) = entry.stage {
                 if token.wrapping_sub(posted) > u32::MAX / 2 {
                     break;
@@ -363,8 +363,8 @@ impl WorkQueue {
         let mut count = 0;
         let mut position = self.head;
         while position != self.tail {
-            let place = self.place(position);
-            let entry = &mut self.entries[place];
+            let index = self.index(position);
+            let entry = &mut self.entries[index];
             let status = match entry.stage {
                 Stage::Queued => Some(Status::FLUSHED),
                 Stage::Posted(_) => Some(posted),
@@ -385,17 +385,17 @@ impl WorkQueue {
         self.reported = self.tail;
     }
 
-    /// The oldest complete entry for which the callback has not been called, and its home. Each entry is returned once,
+    /// The oldest complete entry for which the callback has not been called, and its context memory. Each entry is returned once,
     /// in order.
     #[inline]
     pub(crate) fn take_unreported(&mut self) -> Option<(Completion, MemoryHandle)> {
-        let entry = &self.entries[self.place(self.reported)];
+        let entry = &self.entries[self.index(self.reported)];
         if self.reported == self.tail || entry.stage != Stage::Done {
             return None;
         }
-        let untold = (entry.completion(), entry.home);
+        let unreported = (entry.completion(), entry.context_memory);
         self.reported = self.reported.wrapping_add(1);
-        Some(untold)
+        Some(unreported)
     }
 
     /// Removes the oldest entry if it is complete.
@@ -404,7 +404,7 @@ impl WorkQueue {
         if self.head == self.next {
             return None;
         }
-        let entry = &self.entries[self.place(self.head)];
+        let entry = &self.entries[self.index(self.head)];
         if entry.stage != Stage::Done {
             return None;
         }

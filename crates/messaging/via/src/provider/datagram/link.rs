@@ -71,7 +71,7 @@ impl DatagramLink {
         while let Some(answer) = self.pending_answers.front() {
             let sent = match *answer {
                 Answer::Message(head) => self.node.send(self.tag, &[&head.write()]),
-                Answer::Read(..) if !self.node.has_room(self.tag) => return Ok(()),
+                Answer::Read(..) if !self.node.has_space(self.tag) => return Ok(()),
                 Answer::Read(remote, length, token) => match target.readable(remote, length) {
                     Ok(slice) => {
                         self.bytes.clear();

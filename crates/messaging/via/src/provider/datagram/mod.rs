@@ -16,7 +16,7 @@ mod service_thread;
 use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
-use crate::provider::{Attention, Established, Incoming, OutgoingRequest, Provider};
+use crate::provider::{Established, Incoming, OutgoingRequest, Poller, Provider};
 use longma_reliable::Config;
 use medium::Medium;
 use message::MAX_DISCRIMINATOR;
@@ -95,8 +95,8 @@ impl<T: OverDatagrams> Provider for T {
         &self.nic().attributes
     }
 
-    fn attach(&self, attention: Weak<dyn Attention>) {
-        let _ = self.nic().node.attention.set(attention);
+    fn attach(&self, poller: Weak<dyn Poller>) {
+        let _ = self.nic().node.poller.set(poller);
     }
 
     fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {

@@ -14,7 +14,7 @@ use super::TimeLimits;
 use super::medium::{Medium, Peer, Resolve};
 use super::service_thread::{self, Wakeup};
 use crate::error::Error;
-use crate::provider::Attention;
+use crate::provider::Poller;
 use longma_locks::IgnorePoison;
 use longma_reliable::{Event, Kind, Packet, SendError, answer_stray};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,7 +37,7 @@ pub(super) struct Node {
     /// A counter of changes to connections and requests, with a condition variable for waiters.
     changes: Mutex<u64>,
     changed: Condvar,
-    pub(super) attention: OnceLock<Weak<dyn Attention>>,
+    pub(super) poller: OnceLock<Weak<dyn Poller>>,
     pub(super) wakeup: Wakeup,
     pub(super) is_closed: AtomicBool,
     /// Called without the lock because it may take long.
@@ -45,7 +45,7 @@ pub(super) struct Node {
     begin: Instant,
     limits: TimeLimits,
     /// The process that opened the NIC.
-    home: u32,
+    creator_pid: u32,
 }
 
 pub(super) struct State {
@@ -62,7 +62,7 @@ pub(super) struct State {
     /// The connections that the current turn must process.
     tags: Vec<u64>,
     /// VIs with events that no program has polled for yet.
-    news: Vec<u32>,
+    vis_with_events: Vec<u32>,
     /// The number of sleeping threads.
     pub(super) sleepers: u32,
     /// When a program polled last.
@@ -86,7 +86,7 @@ impl Node {
             datagram: Vec::new(),
             out: Vec::new(),
             tags: Vec::new(),
-            news: Vec::new(),
+            vis_with_events: Vec::new(),
             sleepers: 0,
             polled: Duration::ZERO,
             sleeps_until: Duration::ZERO,
@@ -97,20 +97,20 @@ impl Node {
             turn: Mutex::new(()),
             changes: Mutex::new(0),
             changed: Condvar::new(),
-            attention: OnceLock::new(),
+            poller: OnceLock::new(),
             wakeup: Wakeup::new()?,
             is_closed: AtomicBool::new(false),
             resolve,
             begin: Instant::now(),
             limits,
-            home: std::process::id(),
+            creator_pid: std::process::id(),
         }))
     }
 
     /// Whether this is a forked child (fork(2)). It must not send in its parent's name, and a thread of the parent may
     /// have held the lock at the fork.
     pub(super) fn is_forked_child(&self) -> bool {
-        std::process::id() != self.home
+        std::process::id() != self.creator_pid
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -193,7 +193,7 @@ impl Node {
         let State { medium, paths, out, .. } = &mut *state;
         let path = paths.by_tag.get_mut(&tag).ok_or(SendError::NotOpen)?;
         let sent = path.connection.send(parts);
-        path.wants_room |= sent == Err(SendError::Full);
+        path.wants_space |= sent == Err(SendError::Full);
         path.transmit(now, &mut **medium, out);
         paths.schedule(tag);
         self.wake_for_deadline(&mut state);
@@ -201,11 +201,11 @@ impl Node {
     }
 
     /// Whether the connection has space for a message. If not, its VI is notified when it has.
-    pub(super) fn has_room(&self, tag: u64) -> bool {
+    pub(super) fn has_space(&self, tag: u64) -> bool {
         let mut state = self.lock();
         let Some(path) = state.paths.by_tag.get_mut(&tag) else { return true };
-        path.wants_room = path.connection.is_full();
-        !path.wants_room
+        path.wants_space = path.connection.is_full();
+        !path.wants_space
     }
 
     /// Returns the next event of a connection. If `looks`, receives from the medium first.
@@ -217,11 +217,11 @@ impl Node {
             self.turn(&mut state, now);
             // The connection has space for events again.
             state.settle(now, tag);
-            if !state.news.is_empty() {
+            if !state.vis_with_events.is_empty() {
                 // Other VIs have events: let the NIC's thread notify them.
                 let own = state.paths.by_tag.get(&tag).and_then(|path| path.vi);
-                state.news.retain(|vi| Some(*vi) != own);
-                if !state.news.is_empty() {
+                state.vis_with_events.retain(|vi| Some(*vi) != own);
+                if !state.vis_with_events.is_empty() {
                     self.wakeup.signal();
                 }
                 self.notify_change();
@@ -272,14 +272,14 @@ impl Node {
         state.sleeps_until = Duration::ZERO;
         state.turn(now);
         state.has_new_requests = false;
-        let mut news = std::mem::take(&mut state.news);
+        let mut vis_with_events = std::mem::take(&mut state.vis_with_events);
         // The thread that polled last may have gone to sleep before it took all events.
         let paths = &state.paths;
-        news.extend(paths.holding.iter().filter_map(|tag| paths.by_tag.get(tag)?.vi));
-        news.sort_unstable();
-        news.dedup();
+        vis_with_events.extend(paths.holding.iter().filter_map(|tag| paths.by_tag.get(tag)?.vi));
+        vis_with_events.sort_unstable();
+        vis_with_events.dedup();
         self.notify_change();
-        news
+        vis_with_events
     }
 
     /// Closes all connections, after pending data has been delivered or the linger time has passed.
@@ -338,13 +338,13 @@ impl State {
 
     /// Updates a connection after an event or a deadline.
     fn settle(&mut self, now: Duration, tag: u64) {
-        let Self { medium, paths, out, news, .. } = self;
+        let Self { medium, paths, out, vis_with_events, .. } = self;
         let Some(path) = paths.by_tag.get_mut(&tag) else { return };
         if path.left.is_some() || path.deadline().is_some_and(|at| at <= now) {
             path.transmit(now, &mut **medium, out);
         }
         if path.listen() {
-            news.extend(path.vi);
+            vis_with_events.extend(path.vi);
         }
         if path.is_over() {
             return paths.remove(tag);

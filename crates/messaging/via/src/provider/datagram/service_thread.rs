@@ -76,18 +76,18 @@ pub(super) fn start(node: &Arc<Node>) -> Result<JoinHandle<()>, Error> {
 
 fn run(weak: &Weak<Node>) {
     while let Some(node) = weak.upgrade().filter(|node| !node.is_closed.load(Ordering::Acquire)) {
-        let breath = look(&node);
-        sleep(&node, breath);
+        let pause = work_once(&node);
+        sleep(&node, pause);
     }
 }
 
 /// Works and polls the VIs that have events until none has. Returns the length of a pause if some still do.
-fn look(node: &Node) -> Option<Duration> {
-    let attention = node.attention.get().and_then(Weak::upgrade);
+fn work_once(node: &Node) -> Option<Duration> {
+    let poller = node.poller.get().and_then(Weak::upgrade);
     for _ in 0..MAX_ROUNDS {
-        let news = node.work();
-        let attention = attention.as_ref().filter(|_| !news.is_empty())?;
-        news.into_iter().for_each(|vi| attention.look(vi));
+        let vis_with_events = node.work();
+        let poller = poller.as_ref().filter(|_| !vis_with_events.is_empty())?;
+        vis_with_events.into_iter().for_each(|vi| poller.poll(vi));
     }
     Some(PAUSE)
 }
@@ -102,11 +102,11 @@ fn rest(now: Duration, sleepers: u32, polled: Duration, deadline: Option<Duratio
     (programs_poll, if programs_poll { LEAVE_TO_PROGRAMS } else { due })
 }
 
-fn sleep(node: &Node, breath: Option<Duration>) {
+fn sleep(node: &Node, pause: Option<Duration>) {
     let (socket, programs_poll, limit) = {
         let mut state = node.lock();
         let now = node.now();
-        let deadline = breath.map(|breath| now + breath).or(state.next_due());
+        let deadline = pause.map(|pause| now + pause).or(state.next_due());
         let (programs_poll, limit) = rest(now, state.sleepers, state.polled, deadline);
         state.sleeps_until = now + limit;
         (state.readable(), programs_poll, limit)

@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// A socket whose handshake is not complete.
 struct Handshake {
     peer_connection: Arc<PeerConnection>,
-    until: Instant,
+    deadline: Instant,
     hello: Option<Hello>,
     messages: usize,
 }
@@ -55,7 +55,7 @@ pub(super) struct Hello {
     pub(super) barrier: bool,
     /// The peer's half, and the charge for mapping ours.
     pub(super) theirs: Half,
-    pub(super) room: Charge,
+    pub(super) own_half_charge: Charge,
 }
 
 /// A complete connection request.
@@ -76,10 +76,10 @@ struct AcceptorState {
 /// A listening address.
 pub(super) struct Listener {
     socket: OwnedFd,
-    place: ServerAddress,
+    address: ServerAddress,
     settings: Arc<Settings>,
     quota: Arc<Quotas>,
-    room: Mutex<AcceptorState>,
+    state: Mutex<AcceptorState>,
     is_closed: AtomicBool,
 }
 
@@ -128,13 +128,14 @@ impl Handshake {
         let heard = match (message, &self.hello) {
             (ControlMessage::Hello { local, attributes, barrier }, None) => {
                 let Some(file) = file else { return Step::Gone };
-                let halves = self.peer_connection.charge_half().and_then(|room| {
+                let halves = self.peer_connection.charge_half().and_then(|own_half_charge| {
                     let charge = self.peer_connection.charge_half()?;
-                    Ok((self.peer_connection.take_half(&file, charge)?, room))
+                    Ok((self.peer_connection.take_half(&file, charge)?, own_half_charge))
                 });
                 match halves {
-                    Ok((theirs, room)) => {
-                        self.hello = Some(Hello { remote: local, attributes, barrier, theirs, room });
+                    Ok((theirs, own_half_charge)) => {
+                        self.hello =
+                            Some(Hello { remote: local, attributes, barrier, theirs, own_half_charge });
                         Ok(())
                     }
                     Err(reason) => return Step::Refused(reason),
@@ -165,22 +166,22 @@ impl Listener {
         settings: &Arc<Settings>,
         quota: &Arc<Quotas>,
     ) -> Result<Listener, Error> {
-        let place = ServerAddress::own(settings, discriminator)?;
-        let socket = place.listen(discriminator)?;
+        let address = ServerAddress::own(settings, discriminator)?;
+        let socket = address.listen(discriminator)?;
         make_room(&socket, settings.limits.nic_connections);
         let (settings, quota) = (settings.clone(), quota.clone());
         Ok(Listener {
             socket,
-            place,
+            address,
             settings,
             quota,
-            room: Mutex::default(),
+            state: Mutex::default(),
             is_closed: AtomicBool::new(false),
         })
     }
 
-    fn room(&self) -> MutexGuard<'_, AcceptorState> {
-        self.room.lock().ignore_poison()
+    fn state(&self) -> MutexGuard<'_, AcceptorState> {
+        self.state.lock().ignore_poison()
     }
 
     /// Stops listening. Waits in other threads end.
@@ -188,12 +189,12 @@ impl Listener {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return;
         }
-        self.place.remove();
+        self.address.remove();
         // Accept no more connections, and drop pending ones individually, including the descriptors in their messages.
         // SAFETY: the call takes only integers.
         unsafe { libc::shutdown(self.socket.as_raw_fd(), libc::SHUT_RDWR) };
         while self.next_socket().is_ok() {}
-        let AcceptorState { handshakes, ready, .. } = std::mem::take(&mut *self.room());
+        let AcceptorState { handshakes, ready, .. } = std::mem::take(&mut *self.state());
         let contacts = handshakes.into_iter().map(|handshake| handshake.peer_connection);
         for peer_connection in contacts.chain(ready.into_iter().map(|pending| pending.peer_connection)) {
             refuse(&peer_connection.socket, "the server no longer listens", false);
@@ -209,32 +210,32 @@ impl Listener {
     pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<IncomingRequest> {
         loop {
             let (sockets, next) = {
-                let mut room = self.room();
+                let mut state = self.state();
                 if self.is_closed() {
                     return None;
                 }
                 let mut allowance = MAX_MESSAGES_PER_CALL;
-                self.look(&mut room, &mut allowance);
-                self.take_in(&mut room, &mut allowance);
-                while let Some(pending) = room.ready.pop_front() {
+                self.advance_handshakes(&mut state, &mut allowance);
+                self.accept_pending(&mut state, &mut allowance);
+                while let Some(pending) = state.ready.pop_front() {
                     // A client that has given up in the meantime is no longer connected.
                     if !has_hung_up(&pending.peer_connection) {
                         return Some(pending);
                     }
                 }
-                let mut sockets: Vec<RawFd> = room
+                let mut sockets: Vec<RawFd> = state
                     .handshakes
                     .iter()
                     .map(|handshake| handshake.peer_connection.socket.as_raw_fd())
                     .collect();
-                if room.full_until.is_none() {
+                if state.full_until.is_none() {
                     sockets.push(self.socket.as_raw_fd());
                 }
-                let expiry = room.handshakes.iter().map(|handshake| handshake.until).min();
-                (sockets, [expiry, room.full_until].into_iter().flatten().min())
+                let expiry = state.handshakes.iter().map(|handshake| handshake.deadline).min();
+                (sockets, [expiry, state.full_until].into_iter().flatten().min())
             };
-            let until = [deadline, next].into_iter().flatten().min();
-            readable(&sockets, until);
+            let wake_at = [deadline, next].into_iter().flatten().min();
+            readable(&sockets, wake_at);
             // Stop although there may be more to receive, because peers could send indefinitely. The next call
             // continues.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -245,49 +246,49 @@ impl Listener {
 
     /// Receives from the sockets in the handshake, starting where the last call ended, and drops those that were silent
     /// too long.
-    fn look(&self, room: &mut AcceptorState, allowance: &mut usize) {
+    fn advance_handshakes(&self, state: &mut AcceptorState, allowance: &mut usize) {
         let now = Instant::now();
-        for _ in 0..room.handshakes.len() {
+        for _ in 0..state.handshakes.len() {
             if *allowance == 0 {
                 return;
             }
-            let Some(mut handshake) = room.handshakes.pop_front() else { break };
+            let Some(mut handshake) = state.handshakes.pop_front() else { break };
             // Messages that have arrived are received before the timeout is checked.
             match handshake.step(allowance) {
-                Step::More if now >= handshake.until => {
+                Step::More if now >= handshake.deadline => {
                     *allowance = allowance.saturating_sub(DROP_COST);
                     handshake.refuse("the handshake timed out", false);
                 }
-                Step::More | Step::Busy => room.handshakes.push_back(handshake),
+                Step::More | Step::Busy => state.handshakes.push_back(handshake),
                 step => {
                     if matches!(step, Step::Gone) {
                         *allowance = allowance.saturating_sub(DROP_COST);
                     }
-                    self.leave(room, handshake, step);
+                    self.leave(state, handshake, step);
                 }
             }
         }
     }
 
     /// Accepts new sockets and receives their messages.
-    fn take_in(&self, room: &mut AcceptorState, allowance: &mut usize) {
+    fn accept_pending(&self, state: &mut AcceptorState, allowance: &mut usize) {
         let now = Instant::now();
-        if room.full_until.is_some_and(|until| now < until) {
+        if state.full_until.is_some_and(|deadline| now < deadline) {
             return;
         }
-        room.full_until = None;
+        state.full_until = None;
         for _ in 0..MAX_ACCEPTS_PER_CALL {
             // Receive from the existing sockets before accepting more.
             if *allowance == 0 {
                 return;
             }
             match self.next_socket() {
-                Ok(socket) => self.enter(room, socket, allowance),
+                Ok(socket) => self.enter(state, socket, allowance),
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
                     io::ErrorKind::WouldBlock => return,
                     // Out of descriptors or memory: leave the socket in the backlog for now.
-                    _ => return room.full_until = Some(now + PAUSE),
+                    _ => return state.full_until = Some(now + PAUSE),
                 },
             }
         }
@@ -306,7 +307,7 @@ impl Listener {
     }
 
     /// Handles a newly accepted socket.
-    fn enter(&self, room: &mut AcceptorState, socket: PeerSocket, allowance: &mut usize) {
+    fn enter(&self, state: &mut AcceptorState, socket: PeerSocket, allowance: &mut usize) {
         let mut socket = socket;
         // If the user has reached a limit, drop the user's socket that has been silent the longest.
         let peer_connection = loop {
@@ -315,7 +316,7 @@ impl Listener {
                 Err(RefusedConnection { socket: refused, reason, again }) => {
                     let uid = peer_uid(&refused);
                     let of_user = |handshake: &Handshake| handshake.peer_connection.process.uid == uid;
-                    if again || !self.evict(room, of_user, allowance) {
+                    if again || !self.evict(state, of_user, allowance) {
                         self.quota.note(uid, false, &reason);
                         return refuse(&refused, &reason, again);
                     }
@@ -323,26 +324,26 @@ impl Listener {
                 }
             }
         };
-        let until = Instant::now() + HANDSHAKE_TIMEOUT;
-        let mut handshake = Handshake { peer_connection, until, hello: None, messages: 0 };
+        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+        let mut handshake = Handshake { peer_connection, deadline, hello: None, messages: 0 };
         match handshake.step(allowance) {
             Step::More | Step::Busy => {
                 let uid = handshake.peer_connection.process.uid;
                 let of_user = |other: &Handshake| other.peer_connection.process.uid == uid;
-                let has_room = if room.handshakes.iter().filter(|other| of_user(other)).count()
+                let has_space = if state.handshakes.iter().filter(|other| of_user(other)).count()
                     >= MAX_HANDSHAKES_PER_USER
                 {
-                    self.evict(room, of_user, allowance)
+                    self.evict(state, of_user, allowance)
                 } else {
-                    room.handshakes.len() < MAX_HANDSHAKES || self.evict(room, |_| true, allowance)
+                    state.handshakes.len() < MAX_HANDSHAKES || self.evict(state, |_| true, allowance)
                 };
-                if has_room {
-                    room.handshakes.push_back(handshake);
+                if has_space {
+                    state.handshakes.push_back(handshake);
                 } else {
                     handshake.refuse("too many handshakes are in progress", true);
                 }
             }
-            step => self.leave(room, handshake, step),
+            step => self.leave(state, handshake, step),
         }
     }
 
@@ -350,19 +351,19 @@ impl Listener {
     /// that still has more to receive is kept. Returns `false` if none is selected.
     fn evict(
         &self,
-        room: &mut AcceptorState,
+        state: &mut AcceptorState,
         which: impl Fn(&Handshake) -> bool,
         allowance: &mut usize,
     ) -> bool {
-        let oldest = (0..room.handshakes.len())
-            .filter(|index| which(&room.handshakes[*index]))
-            .min_by_key(|index| room.handshakes[*index].until);
-        let Some(mut handshake) = oldest.and_then(|index| room.handshakes.remove(index)) else {
+        let oldest = (0..state.handshakes.len())
+            .filter(|index| which(&state.handshakes[*index]))
+            .min_by_key(|index| state.handshakes[*index].deadline);
+        let Some(mut handshake) = oldest.and_then(|index| state.handshakes.remove(index)) else {
             return false;
         };
         match handshake.step(allowance) {
             Step::Busy => {
-                room.handshakes.push_back(handshake);
+                state.handshakes.push_back(handshake);
                 return false;
             }
             Step::More => {
@@ -370,25 +371,25 @@ impl Listener {
                 handshake
                     .refuse("the handshake was incomplete, and its place was needed for another one", true);
             }
-            step => self.leave(room, handshake, step),
+            step => self.leave(state, handshake, step),
         }
         true
     }
 
     /// Ends the handshake of a socket.
-    fn leave(&self, room: &mut AcceptorState, handshake: Handshake, step: Step) {
+    fn leave(&self, state: &mut AcceptorState, handshake: Handshake, step: Step) {
         let uid = handshake.peer_connection.process.uid;
         match step {
             Step::Refused(reason) => handshake.refuse(&reason, false),
             Step::Whole => {
-                if room.ready.iter().filter(|pending| pending.peer_connection.process.uid == uid).count()
+                if state.ready.iter().filter(|pending| pending.peer_connection.process.uid == uid).count()
                     >= MAX_READY_PER_USER
                 {
                     let reason = format!("{MAX_READY_PER_USER} requests of user {uid} are already waiting");
                     return refuse(&handshake.peer_connection.socket, &reason, true);
                 }
                 if let Handshake { peer_connection, hello: Some(hello), .. } = handshake {
-                    room.ready.push_back(IncomingRequest { peer_connection, hello });
+                    state.ready.push_back(IncomingRequest { peer_connection, hello });
                 }
             }
             Step::More | Step::Busy | Step::Gone => {}
@@ -417,16 +418,16 @@ fn has_hung_up(peer_connection: &PeerConnection) -> bool {
 fn make_room(socket: &OwnedFd, connections: u32) {
     /// The table takes eight bytes per descriptor.
     const MAX_TABLE_SIZE: u32 = 1 << 16;
-    let mut room = connections.saturating_mul(2).saturating_add(256).min(MAX_TABLE_SIZE) as i32;
-    while room > 64 {
+    let mut size = connections.saturating_mul(2).saturating_add(256).min(MAX_TABLE_SIZE) as i32;
+    while size > 64 {
         // SAFETY: the call takes only integers.
-        let fd = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, room - 1) };
+        let fd = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_DUPFD_CLOEXEC, size - 1) };
         if fd >= 0 {
             // SAFETY: the descriptor was just opened and has no other owner.
             return drop(unsafe { OwnedFd::from_raw_fd(fd) });
         }
         // The number exceeds the limit on open files.
-        room /= 2;
+        size /= 2;
     }
 }
 

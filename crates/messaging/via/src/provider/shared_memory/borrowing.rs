@@ -20,8 +20,8 @@ pub(super) fn ask(peer_connection: &Arc<PeerConnection>, export: RegionExport, n
     /// The channel and the process that owns the thread. A forked child has only the parent's sender.
     static TO_THREAD: Mutex<Option<(u32, SyncSender<BorrowableRegion>)>> = Mutex::new(None);
     let mut thread = TO_THREAD.lock().ignore_poison();
-    let home = std::process::id();
-    if thread.as_ref().is_none_or(|(of, _)| *of != home) {
+    let creator_pid = std::process::id();
+    if thread.as_ref().is_none_or(|(of, _)| *of != creator_pid) {
         let (sender, lent) = sync_channel::<BorrowableRegion>(MAX_WAITING);
         let named = std::thread::Builder::new().name("via-borrowing".into());
         let borrow = move || {
@@ -33,10 +33,10 @@ pub(super) fn ask(peer_connection: &Arc<PeerConnection>, export: RegionExport, n
         };
         if named.spawn(borrow).is_ok() {
             // In a forked child, leak the parent's sender together with its queue.
-            std::mem::forget(thread.replace((home, sender)));
+            std::mem::forget(thread.replace((creator_pid, sender)));
         }
     }
-    if let Some((_, thread)) = thread.as_ref().filter(|(of, _)| *of == home) {
+    if let Some((_, thread)) = thread.as_ref().filter(|(of, _)| *of == creator_pid) {
         let _ = thread.try_send((Arc::downgrade(peer_connection), export, number));
     }
 }

@@ -78,12 +78,12 @@ pub(super) struct PeerSocket {
     socket: ManuallyDrop<OwnedFd>,
     account: Option<Arc<Account>>,
     /// The process that owns the socket. Changes that a forked child makes to its copy also affect the parent.
-    home: u32,
+    creator_pid: u32,
 }
 
 impl PeerSocket {
     pub(super) fn new(socket: OwnedFd) -> PeerSocket {
-        PeerSocket { socket: ManuallyDrop::new(socket), account: None, home: std::process::id() }
+        PeerSocket { socket: ManuallyDrop::new(socket), account: None, creator_pid: std::process::id() }
     }
 
     /// Charges the descriptors received from this socket to an account.
@@ -106,7 +106,7 @@ impl AsRawFd for PeerSocket {
 
 impl Drop for PeerSocket {
     fn drop(&mut self) {
-        if std::process::id() != self.home {
+        if std::process::id() != self.creator_pid {
             return;
         }
         // Stop receiving, and notify the peer. SAFETY: the call takes only integers.
@@ -144,15 +144,16 @@ struct UserCloser {
     users: BTreeMap<u32, UserQueue>,
     threads: usize,
     /// The process that owns the threads.
-    home: u32,
+    creator_pid: u32,
 }
 
-static CLOSING: Mutex<UserCloser> = Mutex::new(UserCloser { users: BTreeMap::new(), threads: 0, home: 0 });
+static CLOSING: Mutex<UserCloser> =
+    Mutex::new(UserCloser { users: BTreeMap::new(), threads: 0, creator_pid: 0 });
 
 fn lock_closing() -> MutexGuard<'static, UserCloser> {
     let mut closing = CLOSING.lock().ignore_poison();
-    let home = std::process::id();
-    if std::mem::replace(&mut closing.home, home) != home {
+    let creator_pid = std::process::id();
+    if std::mem::replace(&mut closing.creator_pid, creator_pid) != creator_pid {
         // A forked child does not have its parent's threads. Leak the copies of the parent's objects: closing them
         // might block indefinitely.
         std::mem::forget(std::mem::take(&mut closing.users));
@@ -169,13 +170,13 @@ fn defer_close(file: OwnedFd, uid: u32, account: Option<Arc<Account>>) {
 /// Queues an object for the closing thread of its user.
 pub(super) fn defer_drop(what: Box<dyn Send>, uid: u32) {
     let mut closing = lock_closing();
-    let has_room = closing.threads < MAX_THREADS;
+    let has_space = closing.threads < MAX_THREADS;
     let user = closing.users.entry(uid).or_default();
     user.waiting.push_back(what);
     if let Some(thread) = &user.thread {
         return thread.unpark();
     }
-    if has_room {
+    if has_space {
         let named = std::thread::Builder::new().name("via-closing".into()).stack_size(STACK_BYTES);
         // If no thread can be started, the object stays queued and charged until a later call starts one.
         user.thread = named.spawn(move || closing_thread(uid)).ok().map(|handle| handle.thread().clone());

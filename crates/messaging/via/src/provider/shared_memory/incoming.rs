@@ -121,8 +121,8 @@ impl SharedLink {
     /// Advances to the next message. If the peer's descriptor waits for that, the peer is notified by the end of the
     /// poll at the latest.
     #[inline]
-    fn next(&mut self, arena_bytes: u32, tell: bool) {
-        self.pending_answers += u32::from(tell || self.level == Reliability::ReliableReception);
+    fn next(&mut self, arena_bytes: u32, publish_now: bool) {
+        self.pending_answers += u32::from(publish_now || self.level == Reliability::ReliableReception);
         if self.inn.advance(arena_bytes, self.pending_answers >= MAX_OWED) {
             self.pending_answers = 0;
             self.published();

@@ -407,7 +407,7 @@ impl Link for SharedLink {
     }
 
     fn disconnect(&mut self) {
-        if !self.broken && self.stream.is_none() && matches!(self.out.has_room(1), Ok(true)) {
+        if !self.broken && self.stream.is_none() && matches!(self.out.has_space(1), Ok(true)) {
             self.out.push(head(Kind::Bye, DataLocation::Slot, 0, 0), 0, 0, &[]);
         }
         self.inn.publish();

@@ -39,7 +39,7 @@ use crate::address::Address;
 use crate::attributes::NicAttributes;
 use crate::error::Error;
 use crate::protection::MemoryHandle;
-use crate::provider::{Attention, Established, Incoming, Memory, OutgoingRequest, Provider, RegionInfo};
+use crate::provider::{Established, Incoming, Memory, OutgoingRequest, Poller, Provider, RegionInfo};
 use acceptor::Listener;
 use layout::EXPORTS;
 use mapping::SharedPages;
@@ -56,7 +56,7 @@ pub struct SharedMemory {
     settings: Arc<Settings>,
     quota: Arc<Quotas>,
     itself: Weak<SharedMemory>,
-    attention: Mutex<Option<Weak<dyn Attention>>>,
+    poller: Mutex<Option<Weak<dyn Poller>>>,
     monitor: Mutex<Option<MonitorHandle>>,
     listeners: Mutex<BTreeMap<Vec<u8>, Arc<Listener>>>,
     /// Registered regions to be exported or lent to peers, by handle.
@@ -84,7 +84,7 @@ impl SharedMemory {
             quota: Quotas::new(settings.limits),
             settings: Arc::new(settings),
             itself: itself.clone(),
-            attention: Mutex::default(),
+            poller: Mutex::default(),
             monitor: Mutex::default(),
             listeners: Mutex::default(),
             regions: Mutex::default(),
@@ -120,10 +120,9 @@ impl SharedMemory {
     fn watch(&self, peer: &Arc<Peer>) -> Result<(), Error> {
         let mut monitor = self.monitor();
         if monitor.is_none() {
-            let attention = self.attention.lock().ignore_poison().clone();
-            let attention =
-                attention.ok_or_else(|| Error::InvalidState("the provider is not attached".into()))?;
-            *monitor = Some(Monitor::start(attention)?);
+            let poller = self.poller.lock().ignore_poison().clone();
+            let poller = poller.ok_or_else(|| Error::InvalidState("the provider is not attached".into()))?;
+            *monitor = Some(Monitor::start(poller)?);
         }
         match monitor.as_ref() {
             Some(monitor) => monitor.add(peer),
@@ -168,8 +167,8 @@ impl Provider for Arc<SharedMemory> {
         &self.attributes
     }
 
-    fn attach(&self, attention: Weak<dyn Attention>) {
-        *self.attention.lock().ignore_poison() = Some(attention);
+    fn attach(&self, poller: Weak<dyn Poller>) {
+        *self.poller.lock().ignore_poison() = Some(poller);
     }
 
     fn listen(&self, local: &Address) -> Result<(), Error> {

@@ -6,7 +6,7 @@
 use super::control_message::ControlMessage;
 use super::peer::Peer;
 use crate::error::Error;
-use crate::provider::{Attention, EndReason};
+use crate::provider::{EndReason, Poller};
 use longma_locks::IgnorePoison;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -137,7 +137,7 @@ fn owned(fd: RawFd, what: &'static str) -> Result<OwnedFd, Error> {
 }
 
 impl Monitor {
-    pub(super) fn start(attention: Weak<dyn Attention>) -> Result<MonitorHandle, Error> {
+    pub(super) fn start(poller: Weak<dyn Poller>) -> Result<MonitorHandle, Error> {
         // SAFETY: the call takes only integers.
         let epoll =
             owned(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }, "creating an epoll descriptor")?;
@@ -149,7 +149,7 @@ impl Monitor {
         let ours = monitor.clone();
         std::thread::Builder::new()
             .name("via-monitor".into())
-            .spawn(move || ours.run(&attention))
+            .spawn(move || ours.run(&poller))
             .map_err(|source| Error::system("starting the monitor thread", source))?;
         Ok(MonitorHandle(monitor))
     }
@@ -211,14 +211,14 @@ impl Monitor {
         peers.iter().for_each(|peer| act(peer));
     }
 
-    fn run(&self, attention: &Weak<dyn Attention>) {
+    fn run(&self, poller: &Weak<dyn Poller>) {
         let mut turns = TurnScheduler::default();
         while !self.ending.load(Ordering::Acquire) {
             self.collect_events(&mut turns);
             for _ in 0..TURNS_PER_CHECK {
                 let Some(peer) = turns.next() else { break };
                 let Some(peer) = peer.upgrade() else { continue };
-                match self.serve_peer(&peer, attention) {
+                match self.serve_peer(&peer, poller) {
                     TurnResult::Done => self.watch_again(&peer),
                     TurnResult::More => turns.of(&peer).behind.push_back(Arc::downgrade(&peer)),
                     TurnResult::Gone(_) => {}
@@ -245,7 +245,7 @@ impl Monitor {
     }
 
     /// Performs a turn: receives some messages of a peer and checks whether it still exists.
-    fn serve_peer(&self, peer: &Arc<Peer>, attention: &Weak<dyn Attention>) -> TurnResult {
+    fn serve_peer(&self, peer: &Arc<Peer>, poller: &Weak<dyn Poller>) -> TurnResult {
         let mut look = false;
         let mut after = TurnResult::More;
         for _ in 0..MESSAGES_PER_TURN {
@@ -278,9 +278,9 @@ impl Monitor {
             self.remove(peer);
         }
         if (has_ended || look)
-            && let Some(attention) = attention.upgrade()
+            && let Some(poller) = poller.upgrade()
         {
-            attention.look(peer.vi);
+            poller.poll(peer.vi);
         }
         if has_ended {
             peer.wake_ourselves();
@@ -303,10 +303,10 @@ mod tests {
     use crate::protection::{MemoryHandle, ProtectionTag};
     use crate::provider::RegionInfo;
 
-    struct NoAttention;
+    struct NoPoller;
 
-    impl Attention for NoAttention {
-        fn look(&self, _vi: u32) {}
+    impl Poller for NoPoller {
+        fn poll(&self, _vi: u32) {}
     }
 
     /// A connection without a link: our end, and the socket of the other end.
@@ -341,9 +341,9 @@ mod tests {
             .filter(|_| send(theirs.as_raw_fd(), &ControlMessage::Nudge, None).is_ok())
             .count();
         assert_eq!(sent, MESSAGES_PER_TURN + 5);
-        let attention: Arc<dyn Attention> = Arc::new(NoAttention);
-        let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
-        assert!(monitor.serve_peer(&peer, &Arc::downgrade(&attention)) == TurnResult::More);
+        let poller: Arc<dyn Poller> = Arc::new(NoPoller);
+        let monitor = Monitor::start(Arc::downgrade(&poller)).unwrap();
+        assert!(monitor.serve_peer(&peer, &Arc::downgrade(&poller)) == TurnResult::More);
         assert!(peer.loss().is_none());
         let left = std::iter::from_fn(|| peer.peer_connection.socket.receive().ok()).count();
         assert_eq!(left, 5);
@@ -374,11 +374,11 @@ mod tests {
         assert!(!heard().iter().any(is_revocation));
         // The peer is alive: it sends a message.
         send(theirs.as_raw_fd(), &ControlMessage::Nudge, None).unwrap();
-        let attention: Arc<dyn Attention> = Arc::new(NoAttention);
-        let monitor = Monitor::start(Arc::downgrade(&attention)).unwrap();
-        monitor.serve_peer(&peer, &Arc::downgrade(&attention));
+        let poller: Arc<dyn Poller> = Arc::new(NoPoller);
+        let monitor = Monitor::start(Arc::downgrade(&poller)).unwrap();
+        monitor.serve_peer(&peer, &Arc::downgrade(&poller));
         assert!(heard().iter().any(is_revocation));
-        monitor.serve_peer(&peer, &Arc::downgrade(&attention));
+        monitor.serve_peer(&peer, &Arc::downgrade(&poller));
         assert!(heard().is_empty());
     }
 }

@@ -95,7 +95,7 @@ impl SharedLink {
 
     #[inline]
     fn post_in_slot(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, EndReason> {
-        if !self.out.has_room(1)? {
+        if !self.out.has_space(1)? {
             return Ok(Posted::Full);
         }
         let mut words = [0; WORDS];
@@ -104,7 +104,7 @@ impl SharedLink {
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words[..used]);
         self.posted_in_a_row += 1;
         if self.posted_in_a_row > PREFETCH_AFTER {
-            self.out.claim_ahead();
+            self.out.prefetch_next_slot();
         }
         Ok(self.taken(outgoing.token, false))
     }
@@ -141,7 +141,7 @@ impl SharedLink {
         kind: Kind,
         mut words: [u64; WORDS],
     ) -> Result<Posted, EndReason> {
-        if !self.out.has_room(1)? {
+        if !self.out.has_space(1)? {
             return Ok(Posted::Full);
         }
         let Some(offset) = self.out.take_arena(outgoing.length)? else { return Ok(Posted::Full) };
@@ -170,7 +170,7 @@ impl SharedLink {
     }
 
     fn post_for_fetching(&mut self, outgoing: &Outgoing<'_>) -> Result<Posted, EndReason> {
-        if !self.out.has_room(1)? {
+        if !self.out.has_space(1)? {
             return Ok(Posted::Full);
         }
         let mut words = [0; WORDS];
@@ -212,7 +212,7 @@ impl SharedLink {
                 self.post_write_by_message(outgoing, remote)
             };
         }
-        if outgoing.immediate.is_some() && !self.out.has_room(1)? {
+        if outgoing.immediate.is_some() && !self.out.has_space(1)? {
             return Ok(Posted::Full);
         }
         let Some(to) = self.mapped(remote.handle.0, remote.address, outgoing.length, Use::Write) else {
@@ -243,7 +243,7 @@ impl SharedLink {
         (words[0], words[1]) = (remote.address, u64::from(remote.handle.0));
         let before = self.out.position();
         let posted = if outgoing.length <= INLINE_BYTES - REMOTE_WORDS as u32 * 8 {
-            if !self.out.has_room(1)? {
+            if !self.out.has_space(1)? {
                 return Ok(Posted::Full);
             }
             let used = gather_words(outgoing.slices, &mut words, REMOTE_WORDS, outgoing.length);
@@ -280,7 +280,7 @@ impl SharedLink {
             }
             return Ok(Posted::Done);
         }
-        if self.reads >= MAX_READS || !self.out.has_room(1)? {
+        if self.reads >= MAX_READS || !self.out.has_space(1)? {
             return Ok(Posted::Full);
         }
         let words = [remote.address, u64::from(remote.handle.0), u64::from(outgoing.token)];
@@ -323,7 +323,7 @@ impl SharedLink {
     pub(super) fn pump_stream(&mut self) -> Result<(), EndReason> {
         let Some(mut stream) = self.stream.take() else { return Ok(()) };
         let mut pushed = false;
-        while stream.sent < stream.length && self.out.has_room(1)? {
+        while stream.sent < stream.length && self.out.has_space(1)? {
             let count = CHUNK_BYTES.min(stream.length - stream.sent);
             let Some(offset) = self.out.take_arena(count)? else { break };
             // SAFETY: the producer reserved that range of the arena; the slices have `length` bytes and stay valid
@@ -377,7 +377,7 @@ impl SharedLink {
     pub(super) fn pump_answers(&mut self, target: &mut dyn Target) -> Result<(), EndReason> {
         let mut pushed = false;
         while let Some(answer) = self.answers.front_mut() {
-            if !self.out.has_room(1)? {
+            if !self.out.has_space(1)? {
                 break;
             }
             let (sent, token) = (answer.sent, answer.token);

@@ -221,14 +221,14 @@ impl Peer {
         }
     }
 
-    /// Reserves a slot for a region and keeps it if `tell` returns true.
-    fn enter(&self, handle: u32, tell: impl FnOnce(usize, u32) -> bool) {
+    /// Reserves a slot for a region and keeps it if `announce` returns true.
+    fn enter(&self, handle: u32, announce: impl FnOnce(usize, u32) -> bool) {
         let mut shown = self.exports();
         // A region that is offered again while it waits to be revoked reuses its slot, and the revocation is cancelled.
         let again = shown.iter().position(|shown| shown.revoking.is_some() && shown.handle == handle);
         let slot = again.or_else(|| shown.iter().position(|shown| shown.handle == 0)).unwrap_or(shown.len());
         let serial = self.serials.fetch_add(1, Ordering::Relaxed);
-        if slot >= EXPORTS || !tell(slot, serial) {
+        if slot >= EXPORTS || !announce(slot, serial) {
             return;
         }
         if slot == shown.len() {

@@ -35,7 +35,7 @@ pub(super) struct SharedIncoming {
     /// Taken when the request is accepted.
     pending: Option<IncomingRequest>,
     /// The process that received it.
-    home: u32,
+    creator_pid: u32,
 }
 
 impl SharedIncoming {
@@ -48,7 +48,7 @@ impl Drop for SharedIncoming {
     fn drop(&mut self) {
         // A forked child must not answer in its parent's name.
         if let Some(pending) = &self.pending
-            && std::process::id() == self.home
+            && std::process::id() == self.creator_pid
         {
             super::peer_connection::refuse(&pending.peer_connection.socket, "", false);
         }
@@ -64,7 +64,7 @@ pub(super) fn wait(
     let Some(pending) = listener.wait(deadline) else {
         return Err(if listener.is_closed() { Error::not_listening(local) } else { Error::Timeout });
     };
-    Ok(Box::new(SharedIncoming { nic: nic.clone(), pending: Some(pending), home: std::process::id() }))
+    Ok(Box::new(SharedIncoming { nic: nic.clone(), pending: Some(pending), creator_pid: std::process::id() }))
 }
 
 fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
@@ -77,14 +77,14 @@ fn refuse_for(error: &Error, socket: &PeerSocket) {
     super::peer_connection::refuse(socket, &error.to_string(), error.is_shortage());
 }
 
-/// Converts an error of sending the answer. If it is not the peer's fault, `tell` reports it to the peer.
-fn send_error(error: io::Error, tell: impl FnOnce(&Error)) -> Error {
+/// Converts an error of sending the answer. If it is not the peer's fault, `report` reports it to the peer.
+fn send_error(error: io::Error, report: impl FnOnce(&Error)) -> Error {
     use io::ErrorKind::{BrokenPipe, ConnectionReset, WouldBlock};
     if [BrokenPipe, ConnectionReset, WouldBlock].contains(&error.kind()) {
         return Error::NotReachable("the peer no longer waits for the answer".into());
     }
     let error = Error::system("answering the peer", error);
-    tell(&error);
+    report(&error);
     error
 }
 
@@ -119,14 +119,14 @@ impl Incoming for SharedIncoming {
         tag: u32,
     ) -> Result<Box<dyn Link>, Error> {
         let nic = self.nic.clone();
-        let Some(IncomingRequest { peer_connection, hello: Hello { barrier, theirs, room, .. } }) =
+        let Some(IncomingRequest { peer_connection, hello: Hello { barrier, theirs, own_half_charge, .. } }) =
             self.pending.take()
         else {
             return Err(Error::NoMatch("the request has already been answered".into()));
         };
         let (file, mapping) =
             mapping::create_half().inspect_err(|error| refuse_for(error, &peer_connection.socket))?;
-        let ours = Half::new(mapping, room);
+        let ours = Half::new(mapping, own_half_charge);
         let peer = Arc::new(Peer::new(PeerParts {
             vi,
             tag,

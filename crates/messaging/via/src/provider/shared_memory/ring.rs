@@ -28,7 +28,7 @@ fn stamp_of(position: u64) -> u32 {
 
 /// The slot of a position.
 #[inline]
-fn place_of(position: u64) -> usize {
+fn slot_index(position: u64) -> usize {
     (position % u64::from(SLOTS)) as usize
 }
 
@@ -74,22 +74,23 @@ impl<'a> Producer<'a> {
     /// If the value is impossible, which violates the protocol.
     #[inline]
     pub(super) fn refresh(&mut self) -> Result<(), EndReason> {
-        let news = self.progress.consumed.load(Ordering::Acquire).wrapping_sub(self.consumed as u32);
-        if news == 0 {
+        let newly_consumed =
+            self.progress.consumed.load(Ordering::Acquire).wrapping_sub(self.consumed as u32);
+        if newly_consumed == 0 {
             return Ok(());
         }
-        let consumed = self.consumed + u64::from(news);
+        let consumed = self.consumed + u64::from(newly_consumed);
         if consumed > self.position {
             return Err(EndReason::ProtocolViolation);
         }
         self.consumed = consumed;
-        self.arena_freed = self.arena_marks[place_of(consumed - 1)];
+        self.arena_freed = self.arena_marks[slot_index(consumed - 1)];
         Ok(())
     }
 
     /// Whether there is space for `slots` messages. Loads the consumer's progress only if necessary.
     #[inline]
-    pub(super) fn has_room(&mut self, slots: u32) -> Result<bool, EndReason> {
+    pub(super) fn has_space(&mut self, slots: u32) -> Result<bool, EndReason> {
         let fits = |this: &Self| this.position - this.consumed + u64::from(slots) <= u64::from(SLOTS);
         if fits(self) {
             return Ok(true);
@@ -115,10 +116,10 @@ impl<'a> Producer<'a> {
         Ok(Some(end.wrapping_sub(length) % ARENA_BYTES))
     }
 
-    /// Publishes a message. `has_room` must have returned true. Payload words beyond `words` keep their old contents.
+    /// Publishes a message. `has_space` must have returned true. Payload words beyond `words` keep their old contents.
     #[inline]
     pub(super) fn push(&mut self, head: u32, length: u32, immediate: u32, words: &[u64]) {
-        let place = place_of(self.position);
+        let place = slot_index(self.position);
         let slot = &self.slots[place];
         slot.head.store(head, Ordering::Relaxed);
         slot.length.store(length, Ordering::Relaxed);
@@ -136,20 +137,20 @@ impl Producer<'_> {
     /// Prefetches the cache line of a slot that will be written soon, if the slot is free: the peer accessed it last
     /// and still has the line.
     #[inline]
-    pub(super) fn claim_ahead(&self) {
-        let ahead = self.position + CLAIM_DISTANCE;
+    pub(super) fn prefetch_next_slot(&self) {
+        let ahead = self.position + PREFETCH_DISTANCE;
         if ahead - self.consumed < u64::from(SLOTS) {
-            claim(std::ptr::from_ref(&self.slots[place_of(ahead)]).cast());
+            prefetch_for_writing(std::ptr::from_ref(&self.slots[slot_index(ahead)]).cast());
         }
     }
 }
 
-/// How many slots `claim_ahead` looks ahead.
-const CLAIM_DISTANCE: u64 = 8;
+/// How many slots `prefetch_next_slot` looks ahead.
+const PREFETCH_DISTANCE: u64 = 8;
 
 /// Prefetches a cache line for writing.
 #[inline]
-fn claim(line: *const u8) {
+fn prefetch_for_writing(line: *const u8) {
     // SAFETY: a hint without visible effects; x86-64 processors that do not support it treat it as a no-op.
     #[cfg(target_arch = "x86_64")]
     unsafe {
@@ -194,7 +195,7 @@ impl<'a> Consumer<'a> {
     /// A copy of the next message, if there is one. The slot stays occupied until `advance`.
     #[inline]
     pub(super) fn peek(&self) -> Option<Message> {
-        let slot = &self.slots[place_of(self.position)];
+        let slot = &self.slots[slot_index(self.position)];
         if slot.stamp.load(Ordering::Acquire) != stamp_of(self.position) {
             return None;
         }
@@ -216,7 +217,7 @@ impl<'a> Consumer<'a> {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let slot = &self.slots[place_of(self.position + u64::from(distance))];
+            let slot = &self.slots[slot_index(self.position + u64::from(distance))];
             // SAFETY: a hint; the address is that of a slot.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(slot).cast()) };
         }
@@ -224,11 +225,11 @@ impl<'a> Consumer<'a> {
 
     /// Marks the next message and `arena_bytes` of the arena as consumed. Returns whether the progress was published.
     #[inline]
-    pub(super) fn advance(&mut self, arena_bytes: u32, tell: bool) -> bool {
+    pub(super) fn advance(&mut self, arena_bytes: u32, publish_now: bool) -> bool {
         self.position += 1;
         self.unpublished_bytes += arena_bytes;
         let slots = self.position - self.published;
-        if tell || slots >= u64::from(SLOTS.div_ceil(4)) || self.unpublished_bytes >= ARENA_BYTES / 4 {
+        if publish_now || slots >= u64::from(SLOTS.div_ceil(4)) || self.unpublished_bytes >= ARENA_BYTES / 4 {
             self.publish();
             return true;
         }

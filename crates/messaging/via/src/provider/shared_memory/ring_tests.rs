@@ -15,7 +15,7 @@ fn ring_at(position: u64) -> (Producer<'static>, Consumer<'static>) {
 }
 
 fn send(producer: &mut Producer<'_>, number: u64) {
-    assert!(producer.has_room(1).expect("an honest consumer"));
+    assert!(producer.has_space(1).expect("an honest consumer"));
     producer.push(head(Kind::Send, DataLocation::Slot, 0, 0), 8, 0, &[number]);
 }
 
@@ -33,7 +33,7 @@ fn messages_arrive_once_and_in_order_when_the_shared_counts_wrap() {
         for lap in 0..4 {
             let (begin, end) = (first + lap * u64::from(SLOTS), first + (lap + 1) * u64::from(SLOTS));
             (begin..end).for_each(|number| send(&mut producer, number));
-            assert!(!producer.has_room(1).unwrap(), "a full ring at {end}");
+            assert!(!producer.has_space(1).unwrap(), "a full ring at {end}");
             for number in begin..end {
                 assert_eq!(take(&mut consumer), Some(number));
             }

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 struct UserExports {
     count: u32,
     /// Peers that have not received everything, once each.
-    contacts: Vec<Weak<PeerConnection>>,
+    peers: Vec<Weak<PeerConnection>>,
 }
 
 #[derive(Default)]
@@ -32,14 +32,14 @@ struct UnreadState {
     all: u32,
     users: BTreeMap<u32, UserExports>,
     /// The time of the last check.
-    looked: Option<Instant>,
+    checked_at: Option<Instant>,
 }
 
 /// The exports that peers of a NIC have not received.
 pub(super) struct Unread {
-    most_of_user: u32,
-    most_of_all: u32,
-    books: Mutex<UnreadState>,
+    max_per_user: u32,
+    max_total: u32,
+    state: Mutex<UnreadState>,
 }
 
 impl Unread {
@@ -47,12 +47,12 @@ impl Unread {
     /// eighths in total. About as many are left for answers, one per connection (`Limits`).
     pub(super) fn new() -> Unread {
         let files = limit(libc::RLIMIT_NOFILE as _).unwrap_or(u64::MAX);
-        let (most_of_user, most_of_all) = ((files / 4).min(MAX_PER_USER), (files / 8 * 3).min(MAX_TOTAL));
-        Unread { most_of_user: most_of_user as u32, most_of_all: most_of_all as u32, books: Mutex::default() }
+        let (max_per_user, max_total) = ((files / 4).min(MAX_PER_USER), (files / 8 * 3).min(MAX_TOTAL));
+        Unread { max_per_user: max_per_user as u32, max_total: max_total as u32, state: Mutex::default() }
     }
 
-    fn books(&self) -> MutexGuard<'_, UnreadState> {
-        self.books.lock().ignore_poison()
+    fn state(&self) -> MutexGuard<'_, UnreadState> {
+        self.state.lock().ignore_poison()
     }
 
     /// Counts a region that is about to be exported.
@@ -61,29 +61,29 @@ impl Unread {
     /// The reason, if too many exports are unreceived.
     pub(super) fn count(&self, peer_connection: &Arc<PeerConnection>) -> Result<(), String> {
         let uid = peer_connection.process.uid;
-        let mut books = self.books();
-        let is_full = |books: &UnreadState| {
-            let of_user = books.users.get(&uid).map_or(0, |user| user.count);
-            of_user >= self.most_of_user || books.all >= self.most_of_all
+        let mut state = self.state();
+        let is_full = |state: &UnreadState| {
+            let of_user = state.users.get(&uid).map_or(0, |user| user.count);
+            of_user >= self.max_per_user || state.all >= self.max_total
         };
         // Dropped after the lock is released, because dropping the last reference to a peer can be expensive.
-        let mut looked_at = Vec::new();
-        if is_full(&books) && books.looked.is_none_or(|looked| looked.elapsed() >= PAUSE) {
-            books.looked = Some(Instant::now());
-            books.look(&mut looked_at);
+        let mut checked_peers = Vec::new();
+        if is_full(&state) && state.checked_at.is_none_or(|checked_at| checked_at.elapsed() >= PAUSE) {
+            state.checked_at = Some(Instant::now());
+            state.check_peers(&mut checked_peers);
         }
-        let full = is_full(&books);
+        let full = is_full(&state);
         if !full {
-            books.all += 1;
-            let user = books.users.entry(uid).or_default();
+            state.all += 1;
+            let user = state.users.entry(uid).or_default();
             user.count += 1;
             // Modified only under the lock.
             if peer_connection.unread.fetch_add(1, Ordering::Relaxed) == 0 {
-                user.contacts.push(Arc::downgrade(peer_connection));
+                user.peers.push(Arc::downgrade(peer_connection));
             }
         }
-        drop(books);
-        drop(looked_at);
+        drop(state);
+        drop(checked_peers);
         match full {
             true => Err(format!(
                 "a region was not exported: peers of user {uid}, or all peers together, have too many unread exports"
@@ -97,32 +97,32 @@ impl Unread {
         if peer_connection.unread.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut books = self.books();
+        let mut state = self.state();
         let count = peer_connection.unread.swap(0, Ordering::Relaxed);
-        books.all -= count;
-        if let Some(user) = books.users.get_mut(&peer_connection.process.uid) {
+        state.all -= count;
+        if let Some(user) = state.users.get_mut(&peer_connection.process.uid) {
             user.count -= count;
-            user.contacts.retain(|other| !std::ptr::eq(other.as_ptr(), peer_connection));
+            user.peers.retain(|other| !std::ptr::eq(other.as_ptr(), peer_connection));
         }
-        books.users.retain(|_, user| user.count > 0);
+        state.users.retain(|_, user| user.count > 0);
     }
 }
 
 impl UnreadState {
-    /// Checks which peers have received everything. The peers checked are returned in `looked_at`, to be dropped later.
-    fn look(&mut self, looked_at: &mut Vec<Arc<PeerConnection>>) {
+    /// Checks which peers have received everything. The peers checked are returned in `checked_peers`, to be dropped later.
+    fn check_peers(&mut self, checked_peers: &mut Vec<Arc<PeerConnection>>) {
         for user in self.users.values_mut() {
-            user.contacts.retain(|peer_connection| {
+            user.peers.retain(|peer_connection| {
                 // A peer that is being dropped updates the counters itself.
                 let Some(peer_connection) = peer_connection.upgrade() else { return false };
-                let has_heard = has_received_everything(&peer_connection);
-                if has_heard {
+                let has_received = has_received_everything(&peer_connection);
+                if has_received {
                     let count = peer_connection.unread.swap(0, Ordering::Relaxed);
                     user.count -= count;
                     self.all -= count;
                 }
-                looked_at.push(peer_connection);
-                !has_heard
+                checked_peers.push(peer_connection);
+                !has_received
             });
         }
         self.users.retain(|_, user| user.count > 0);

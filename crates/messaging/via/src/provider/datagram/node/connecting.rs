@@ -127,7 +127,7 @@ impl Node {
         self.wakeup.signal();
         let answer = loop {
             self.turn(&mut state, self.now());
-            if !state.news.is_empty() {
+            if !state.vis_with_events.is_empty() {
                 // Other VIs have events: let the NIC's thread notify them.
                 self.wakeup.signal();
             }

@@ -31,7 +31,7 @@ pub(super) struct Path {
     pub(super) vi: Option<u32>,
     pub(super) events: VecDeque<Event>,
     /// Whether a message did not fit, so that the VI must be notified when there is space again.
-    pub(super) wants_room: bool,
+    pub(super) wants_space: bool,
     /// The deadline stored in `Paths::due`.
     due: Option<Duration>,
     /// When the connection was abandoned. It delivers pending data and then closes.
@@ -105,7 +105,7 @@ impl Paths {
 impl Path {
     pub(super) fn new(connection: Connection, peer: Peer, vi: u32, linger: Duration) -> Path {
         let events = VecDeque::new();
-        Path { connection, peer, vi: Some(vi), events, wants_room: false, due: None, left: None, linger }
+        Path { connection, peer, vi: Some(vi), events, wants_space: false, due: None, left: None, linger }
     }
 
     pub(super) fn transmit(&mut self, now: Duration, medium: &mut dyn Medium, out: &mut Vec<u8>) {
@@ -130,9 +130,9 @@ impl Path {
                 self.events.push_back(event);
             }
         }
-        let has_room = self.wants_room && !self.connection.is_full();
-        self.wants_room &= !has_room;
-        has_room || self.events.len() > before
+        let has_space = self.wants_space && !self.connection.is_full();
+        self.wants_space &= !has_space;
+        has_space || self.events.len() > before
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
