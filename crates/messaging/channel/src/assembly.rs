@@ -1,4 +1,4 @@
-//! Puts the parts of messages together. A state machine without a VI.
+//! Reassembles messages from their parts, as a state machine without I/O.
 
 use crate::error::Error;
 use crate::wire::{FrameKind, Header};
@@ -25,7 +25,7 @@ pub struct Incoming {
     pub bytes: Vec<u8>,
 }
 
-/// A message of which not all parts have arrived.
+/// A message whose parts have not all arrived.
 #[derive(Debug)]
 struct Partial {
     message: Incoming,
@@ -33,7 +33,7 @@ struct Partial {
     total: usize,
 }
 
-/// Puts the parts of messages together.
+/// Reassembles messages.
 #[derive(Debug)]
 pub struct Assembly {
     max_message: u32,
@@ -55,7 +55,7 @@ impl Assembly {
         self.partial.is_some()
     }
 
-    /// Takes a part of `length` bytes, which `read` copies; returns the message if this is its last part.
+    /// Adds a part of `length` bytes, which `read` copies. Returns the message if this is its last part.
     ///
     /// # Errors
     /// [`Error::Protocol`] and [`Error::TooLong`].
@@ -98,7 +98,7 @@ impl Assembly {
         }
         let needed = before + length;
         if needed > bytes.capacity() {
-            // At least doubled, but never more than the message.
+            // At least double the capacity, up to the length of the message.
             let capacity = needed.max(bytes.capacity().saturating_mul(2)).min(partial.total);
             bytes.reserve_exact(capacity - before);
         }

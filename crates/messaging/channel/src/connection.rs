@@ -15,7 +15,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// What a connection has done so far.
+/// Statistics of a connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Messages, requests and responses sent.
@@ -26,7 +26,7 @@ pub struct Statistics {
     pub bytes_sent: u64,
     /// Bytes of messages and streams received.
     pub bytes_received: u64,
-    /// How often a send had to wait because the peer had not received what was sent before.
+    /// Number of sends that had to wait because the peer had not received earlier frames.
     pub credit_waits: u64,
 }
 
@@ -38,20 +38,20 @@ pub(crate) struct ReceivedFrame {
     pub(crate) length: usize,
 }
 
-/// The least that a call keeps for [`Connection::receive`], bytes.
+/// Minimum capacity of the messages that a call keeps for [`Connection::receive`], bytes.
 const MIN_KEPT: usize = 64 << 10;
 
-/// What a kept message occupies, bytes.
+/// Memory occupied by a kept message, bytes.
 fn kept_size(message: &Incoming) -> usize {
     size_of::<Incoming>() + message.bytes.len()
 }
 
-/// How a call waits.
+/// How a call waits for an event.
 #[derive(Clone, Copy)]
 pub(crate) enum Wait {
-    /// Blocks the thread, up to a time.
+    /// It blocks the thread until a deadline.
     Until(Option<Instant>),
-    /// Is a future, which an executor polls.
+    /// It is a future, which an executor polls.
     Await,
 }
 
@@ -69,7 +69,7 @@ pub(crate) fn blocking<F: Future>(call: F) -> F::Output {
     }
 }
 
-/// Is pending once, so that the executor polls other futures, such as a timer beside this one.
+/// A future that is pending once, so that the executor polls other futures, such as a timer.
 pub(crate) async fn let_others_run() {
     let mut has_run = false;
     poll_fn(|context| {
@@ -84,17 +84,17 @@ pub(crate) async fn let_others_run() {
 
 /// A connection to a peer. Messages arrive once, whole and in order.
 ///
-/// A send waits while the peer has not received what was sent before. If both sides send without receiving, both wait, as
-/// with sockets.
+/// A send waits until the peer has received enough earlier frames. If both sides send without receiving, both wait, as with
+/// sockets.
 ///
-/// Dropping a connection ends it at once: what the NIC has not yet moved to the peer is lost. [`Connection::close`] waits
-/// for it. If a panic drops it, the peer learns that the connection has ended, not that it was closed. In a forked child
-/// (fork(2)), dropping it does nothing, and nothing else may be used.
+/// Dropping a connection ends it at once: data that the NIC has not yet sent is lost. [`Connection::close`] waits until it
+/// is sent. If a panic drops the connection, the peer sees that it ended, but not that it was closed. In a forked child
+/// (fork(2)), dropping it does nothing, and no other method may be called.
 pub struct Connection {
-    // Before the memory, which its descriptors name.
+    // Dropped before the memory, which its descriptors refer to.
     vi: Vi,
     slots: Slots,
-    // After the VI and the memory, which use it.
+    // Dropped after the VI and the memory, which use it.
     tag: Tag,
     options: Options,
     flow: Flow,
@@ -104,19 +104,19 @@ pub struct Connection {
     next_request: u64,
     /// Started requests without a response.
     started: BTreeSet<u64>,
-    /// What arrived while a call waited for its response.
+    /// Messages that arrived while a call waited for its response.
     kept: VecDeque<Incoming>,
-    /// The memory that it occupies, bytes.
+    /// The memory that they occupy, bytes.
     kept_bytes: usize,
-    /// Frames taken since the call began, its time limit was last checked, or its future last let others run.
+    /// Frames received since the call began, its time limit was last checked, or its future last yielded.
     taken: u32,
-    /// Whether a part of a message has been sent and the rest has not.
+    /// Whether a message has been sent in part.
     is_sending: bool,
     /// Whether this side has announced that it sends no more.
     has_ended: bool,
-    /// Whether it is used as a stream, whose end must be announced explicitly.
+    /// Whether the connection is used as a stream, whose end must be announced explicitly.
     pub(crate) is_stream: bool,
-    /// Whether the peer has violated the protocol. What it sent afterwards is not received.
+    /// Whether the peer has violated the protocol. Frames after the violation are not received.
     is_refused: bool,
     statistics: Statistics,
 }
@@ -134,8 +134,8 @@ impl Transport {
         Ok(connection)
     }
 
-    /// The same as a future, with the time limit of `options`. A thread connects; if the future is dropped, it ends the
-    /// connection that it makes.
+    /// The same as a future, with the time limit of `options`. A thread connects; if the future is dropped, the thread ends
+    /// the connection that it establishes.
     ///
     /// # Errors
     /// Those of [`Transport::connect`]; if the thread cannot be started.
@@ -219,7 +219,7 @@ impl Connection {
         self.options.timeout = timeout;
     }
 
-    /// What the connection has done so far.
+    /// Statistics of the connection.
     pub fn statistics(&self) -> Statistics {
         self.statistics
     }
@@ -249,7 +249,7 @@ impl Connection {
         blocking(self.receive_next(wait))
     }
 
-    /// Sends a request and returns its number, which the response will have. Several requests can be on their way. If the
+    /// Sends a request and returns its number, which the response will have. Several requests can be outstanding. If the
     /// send is given up, no response will be received.
     ///
     /// # Errors
@@ -259,12 +259,12 @@ impl Connection {
         blocking(self.start_waiting(request, wait))
     }
 
-    /// Sends a request and waits for the response. Messages, and responses to started requests, that arrive meanwhile are
-    /// kept for [`Connection::receive`], up to `max_message` bytes of them, or 64 KiB if that is more.
+    /// Sends a request and waits for the response. Messages, and responses to started requests, that arrive in the meantime
+    /// are kept for [`Connection::receive`], up to `max_message` bytes or 64 KiB, whichever is larger.
     ///
     /// # Errors
     /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if a request arrives, which could
-    /// not be answered meanwhile, or more than is kept; [`Error::Ended`] if the peer closes the connection.
+    /// not be answered during the call, or if the arriving messages exceed that capacity; [`Error::Ended`] if the peer closes the connection.
     pub fn call(&mut self, request: &[u8]) -> Result<Vec<u8>, Error> {
         let wait = self.until();
         blocking(self.call_waiting(request, wait))
@@ -320,7 +320,7 @@ impl Connection {
         self.respond_waiting(to, response, Wait::Await).await
     }
 
-    /// Closes the connection after everything sent is on its way to the peer.
+    /// Closes the connection after the NIC has sent everything.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::Ended`] if the peer ended the connection first.
@@ -339,7 +339,7 @@ impl Connection {
 
     pub(crate) fn until(&mut self) -> Wait {
         self.taken = 0;
-        // A limit beyond what the clock can count is none.
+        // A time limit beyond the range of the clock means no limit.
         Wait::Until(self.options.timeout.and_then(|timeout| Instant::now().checked_add(timeout)))
     }
 
@@ -464,7 +464,7 @@ impl Connection {
         self.slot_and_credit(wait).await
     }
 
-    /// Waits for a slot and a credit, without taking them.
+    /// Waits for a slot and a credit, without using them.
     async fn slot_and_credit(&mut self, wait: Wait) -> Result<(), Error> {
         self.collect_sends()?;
         while !self.slots.has_free() {
@@ -479,7 +479,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a data frame, for which there are a slot and a credit.
+    /// Sends a data frame. A slot and a credit must be available.
     fn send_part(&mut self, header: Header, part: &[u8]) -> Result<(), Error> {
         self.flow.use_credit();
         self.statistics.bytes_sent += part.len() as u64;
@@ -498,7 +498,7 @@ impl Connection {
     fn collect_sends(&mut self) -> Result<(), Error> {
         while let Some(completion) = self.vi.send_done() {
             self.check(&completion)?;
-            self.slots.sent(completion.context);
+            self.slots.release(completion.context);
         }
         Ok(())
     }
@@ -509,7 +509,7 @@ impl Connection {
             Wait::Await => self.vi.send_completion().await?,
         };
         self.check(&completion)?;
-        self.slots.sent(completion.context);
+        self.slots.release(completion.context);
         Ok(())
     }
 
@@ -586,7 +586,7 @@ impl Connection {
         self.slots.read(frame.slot, offset, into);
     }
 
-    /// Counts a data frame of which the program has received everything.
+    /// Counts a data frame that the program has received completely.
     pub(crate) fn received(&mut self, frame: &ReceivedFrame) {
         self.statistics.bytes_received += frame.length as u64;
     }
@@ -601,9 +601,9 @@ impl Connection {
         }
     }
 
-    /// Keeps a peer from prolonging a call with frames that arrive as fast as they are taken: a completion that is there
-    /// is returned even after the deadline, and without a pause in which an executor could do something else. As many
-    /// frames as the slots hold may have arrived before.
+    /// Prevents a peer from prolonging a call with frames that arrive as fast as they are received: an available completion
+    /// is returned even after the deadline, and without yielding to the executor. As many frames as there are slots may
+    /// have arrived before the call.
     async fn take_turn(&mut self, wait: Wait) -> Result<(), Error> {
         if self.taken < self.options.receive_slots + CONTROL_SLOTS {
             self.taken += 1;
@@ -618,7 +618,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits for a frame and takes note of it.
+    /// Waits for a frame and processes its header.
     async fn take_completion(&mut self, wait: Wait) -> Result<(), Error> {
         self.take_turn(wait).await?;
         let completion = match wait {
@@ -644,14 +644,14 @@ impl Connection {
         Ok(())
     }
 
-    /// Ends the connection because of the peer's mistake.
+    /// Ends the connection because the peer violated the protocol.
     pub(crate) fn violation(&mut self, what: &'static str) -> Error {
         self.refuse();
         Error::Protocol(what)
     }
 
-    /// Ends the connection. Frames behind the mistake, which have arrived or are in the inbox, are not received: they
-    /// would look like the continuation of what was received before.
+    /// Ends the connection. Frames after the violation, which may have arrived already, are not received: they would look
+    /// like the continuation of the earlier data.
     fn refuse(&mut self) {
         self.is_refused = true;
         self.inbox.clear();

@@ -7,8 +7,8 @@ use std::io;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The time limit expired. Receiving can be repeated; so can sending, unless a part of the message has been sent
-    /// (then the next send returns [`Error::Abandoned`]).
+    /// The time limit expired. A receive can be repeated. A send can be repeated unless a part of the message has been
+    /// sent; the next send then returns [`Error::Abandoned`].
     #[error("timed out")]
     TimedOut,
     /// The connection has ended.

@@ -1,19 +1,19 @@
-//! Credits: how many frames each side may still send. A state machine without a VI.
+//! Credits: the number of frames that each side may still send. A state machine without I/O.
 //!
-//! A side has as many credits as the other has receive slots. A data frame uses one, and the receiver returns it when the
-//! program has received the frame's contents, in the header of its next frame. If it sends nothing, it returns credits in
-//! a frame of their own as soon as half of the slots are free. At most two such frames are on their way at once, because
-//! the peer cannot use the slots again without having received the first.
+//! A side has as many credits as the other has receive slots. A data frame uses one. When the program has received the
+//! contents of a frame, the receiver returns the credit in the header of its next frame. If it sends nothing, it returns
+//! credits in a separate frame as soon as half of the slots are free. At most two such frames are in flight, because the
+//! peer cannot use the slots again before it has received the first.
 
 use crate::wire::{FrameKind, Header, Hello};
 
-/// Receive slots beside those for data: a hello, an end, and two frames that only return credits.
+/// Receive slots in addition to those for data: for a hello, an end, and two frames that only return credits.
 pub(crate) const CONTROL_SLOTS: u32 = 4;
 
 /// What to do with a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// Its slot can be used again at once.
+    /// Its slot can be reused at once.
     Control,
     /// Its payload is for the program.
     Data,
@@ -51,7 +51,7 @@ impl Flow {
         self.peer_has_ended
     }
 
-    /// Takes note of a frame from the peer.
+    /// Processes the header of a frame from the peer.
     ///
     /// # Errors
     /// A violation of the protocol.
@@ -96,7 +96,7 @@ impl Flow {
         Ok(())
     }
 
-    /// Takes note that the program has received the contents of a data frame.
+    /// Records that the program has received the contents of a data frame.
     pub fn free(&mut self) {
         self.freed += 1;
         debug_assert!(self.granted + self.freed <= self.slots);
@@ -112,7 +112,7 @@ impl Flow {
         self.credits -= 1;
     }
 
-    /// Whether credits are to be returned in a frame of their own.
+    /// Whether to return credits in a separate frame.
     pub fn must_return(&self) -> bool {
         2 * self.freed >= self.slots && !self.peer_has_ended
     }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the two programs do, neither side overruns the other's slots, and neither is stuck at the end.
+        /// For any sequence of operations, neither side overruns the other's slots, and neither is blocked at the end.
         #[test]
         fn sides_that_follow_the_rules_never_overrun_or_block_each_other(
             slots in [2u32..40, 2u32..40],
@@ -195,7 +195,7 @@ mod tests {
                     prop_assert!(control.len() as u32 <= CONTROL_SLOTS);
                 }
             }
-            // All that is on its way is received; then both can send again.
+            // After all frames in flight are received, both can send again.
             for action in [0, 2, 0, 2] {
                 for _ in 0..200 {
                     (0..2).for_each(|side| pair.step(side, action));

@@ -38,7 +38,7 @@ impl Listener {
         Transport::shared_memory()?.listen(name, Options::default())
     }
 
-    /// Waits for the next connection. Clients that give up meanwhile are skipped.
+    /// Waits for the next connection. Skips clients that have given up.
     ///
     /// # Errors
     /// If the listener is closed, or the system has no memory for the connection.
@@ -82,19 +82,19 @@ impl Listener {
             .name("channel-listener".into())
             .spawn(move || waiting.pass_on(&mut sender))
             .map_err(|error| Error::Via(longma_via::Error::system("starting a listener's thread", error)))?;
-        Ok(AsyncListener { listener, requests, thread: Some(thread), home: std::process::id() })
+        Ok(AsyncListener { listener, requests, thread: Some(thread), creator_pid: std::process::id() })
     }
 
     fn pass_on(&self, sender: &mut Sender<ConnectionRequest>) {
         // The error says that the listener is closed.
         while let Ok(request) = self.listener.wait(None) {
-            // A request for which there is no room is dropped, which rejects it.
+            // If the queue is full, the request is dropped, which rejects it.
             let _ = sender.try_send(request);
         }
     }
 }
 
-/// The number of clients that can wait for [`AsyncListener::accept`], beside one.
+/// The number of clients that can wait for [`AsyncListener::accept`], in addition to one.
 const MAX_WAITING: usize = 128;
 
 /// `None` if the client has gone or is incompatible; it then has an error of its own.
@@ -118,7 +118,7 @@ pub struct AsyncListener {
     requests: Receiver<ConnectionRequest>,
     thread: Option<JoinHandle<()>>,
     /// The process to which the thread belongs.
-    home: u32,
+    creator_pid: u32,
 }
 
 impl AsyncListener {
@@ -144,7 +144,7 @@ impl Drop for AsyncListener {
         self.listener.close();
         // A forked child does not have the thread, and would wait for it forever.
         if let Some(thread) = self.thread.take()
-            && std::process::id() == self.home
+            && std::process::id() == self.creator_pid
         {
             // The thread does not panic; if it did, there is nothing left to do here.
             let _ = thread.join();

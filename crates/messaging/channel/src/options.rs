@@ -13,9 +13,9 @@ pub struct Options {
     /// The size of a slot, bytes: 64 to 1 MiB, 32 KiB by default. A message that is longer than a slot minus its header
     /// of 16 bytes is sent in several parts.
     pub slot_bytes: u32,
-    /// The number of slots in which the peer may send ahead of the program's receives: 2 to 1000, 32 by default.
+    /// The number of frames that the peer may send before the program receives them: 2 to 1000, 32 by default.
     pub receive_slots: u32,
-    /// The number of parts that can be on their way to the peer at once: 1 to 1000, 8 by default.
+    /// The number of frames that can be in flight to the peer: 1 to 1000, 8 by default.
     pub send_slots: u32,
     /// The longest message that is received, bytes, 64 MiB by default. A longer one ends the connection.
     pub max_message: u32,

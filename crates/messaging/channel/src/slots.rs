@@ -1,25 +1,25 @@
 //! The registered memory of a connection, in slots of one frame each.
 //!
-//! Receive slots come first, then slots for sending data, then slots for sending control frames, of which there is always
-//! a free one (see [`crate::flow`]).
+//! Receive slots come first, then slots for sending data, then slots for sending control frames. Flow control guarantees
+//! that one of the latter is always free (see [`crate::flow`]).
 
 use crate::flow::CONTROL_SLOTS;
 use crate::options::Options;
 use crate::wire::{HEADER_BYTES, Header};
 use longma_via::{Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, ProtectionTag, Vi};
 
-/// A protection tag of one connection. A NIC shows the memory of a tag to the peers of all VIs with that tag: with a
-/// common tag, each peer would be shown the memory of all connections.
+/// The protection tag of one connection. A NIC exports the memory of a tag to the peers of all VIs with that tag, so with a
+/// common tag, each peer could access the memory of all connections.
 pub(crate) struct Tag {
     nic: Nic,
     tag: ProtectionTag,
     /// The process that created it.
-    home: u32,
+    creator_pid: u32,
 }
 
 impl Tag {
     pub(crate) fn new(nic: &Nic) -> Result<Self, Error> {
-        Ok(Self { nic: nic.clone(), tag: nic.create_protection_tag()?, home: std::process::id() })
+        Ok(Self { nic: nic.clone(), tag: nic.create_protection_tag()?, creator_pid: std::process::id() })
     }
 
     pub(crate) fn get(&self) -> ProtectionTag {
@@ -28,7 +28,7 @@ impl Tag {
 
     /// Whether this is a forked child, to which the connection does not belong.
     pub(crate) fn is_forked_child(&self) -> bool {
-        std::process::id() != self.home
+        std::process::id() != self.creator_pid
     }
 }
 
@@ -37,7 +37,7 @@ impl Drop for Tag {
         if self.is_forked_child() {
             return;
         }
-        // It is dropped after the VI and the memory that use it.
+        // The VI and the memory that use the tag have been dropped before.
         let _ = self.nic.destroy_protection_tag(self.tag);
     }
 }
@@ -51,7 +51,7 @@ pub(crate) struct Slots {
     free: Vec<usize>,
     free_control: Vec<usize>,
     /// Frames whose sends have not completed.
-    on_their_way: usize,
+    in_flight: usize,
 }
 
 impl Slots {
@@ -67,7 +67,7 @@ impl Slots {
             first_control,
             free: (receive_slots..first_control).collect(),
             free_control: (first_control..all).collect(),
-            on_their_way: 0,
+            in_flight: 0,
         })
     }
 
@@ -89,7 +89,7 @@ impl Slots {
 
     /// Whether a send has not completed.
     pub(crate) fn is_sending(&self) -> bool {
-        self.on_their_way > 0
+        self.in_flight > 0
     }
 
     /// Sends a data frame.
@@ -101,7 +101,7 @@ impl Slots {
         self.send_from(vi, slot, header, payload)
     }
 
-    /// Sends a control frame. If the slots for these are all in use, the connection has ended, and nothing is sent.
+    /// Sends a control frame. If no slot is free, the connection has ended, and nothing is sent.
     pub(crate) fn send_control(&mut self, vi: &Vi, header: &Header, payload: &[u8]) -> Result<(), Error> {
         let Some(slot) = self.free_control.pop() else { return Ok(()) };
         self.send_from(vi, slot, header, payload)
@@ -113,14 +113,14 @@ impl Slots {
         self.memory.write(start, &header.encode());
         self.memory.write(start + HEADER_BYTES, payload);
         vi.post_send(&Descriptor::send(&[self.memory.segment(start, length)]).with_context(slot as u64))?;
-        self.on_their_way += 1;
+        self.in_flight += 1;
         Ok(())
     }
 
-    /// Takes note that a frame has been sent from the slot with this number.
-    pub(crate) fn sent(&mut self, slot: u64) {
+    /// Frees a slot whose send has completed.
+    pub(crate) fn release(&mut self, slot: u64) {
         let slot = slot as usize;
-        self.on_their_way -= 1;
+        self.in_flight -= 1;
         if slot < self.first_control { self.free.push(slot) } else { self.free_control.push(slot) }
     }
 

@@ -7,10 +7,10 @@ use std::io;
 
 /// A connection as a stream of bytes in both directions.
 ///
-/// Written bytes are on their way when `write` returns; nothing is buffered. `read` returns 0 when the peer has called
-/// [`Stream::finish`] or [`Stream::close`]. If the peer drops the stream without either (after an error in the middle of
-/// a copy, say), or its process ends, `read` fails with [`io::ErrorKind::ConnectionReset`], so that a shortened transfer
-/// is noticed.
+/// `write` posts the bytes to the NIC before it returns; nothing is buffered. `read` returns 0 when the peer has called
+/// [`Stream::finish`] or [`Stream::close`]. If the peer drops the stream without either, for example after an error during
+/// a copy, or its process ends, `read` fails with [`io::ErrorKind::ConnectionReset`], so that a truncated transfer is
+/// detected.
 pub struct Stream {
     connection: Connection,
     /// The frame that is being read, and the number of its bytes that have been read.
@@ -26,7 +26,7 @@ impl Connection {
 }
 
 impl Stream {
-    /// Announces the end of what this side writes. It can still read.
+    /// Ends the direction that this side writes. This side can still read.
     ///
     /// # Errors
     /// If the connection has ended.
@@ -34,7 +34,7 @@ impl Stream {
         Ok(self.connection.finish()?)
     }
 
-    /// Ends the stream after everything written is on its way to the peer.
+    /// Closes the stream after the NIC has sent everything written.
     ///
     /// # Errors
     /// Those of [`Connection::close`].

@@ -102,7 +102,7 @@ impl Header {
     }
 }
 
-/// What each side tells the other first.
+/// The contents of the first frame of each side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The size of its receive slots, bytes, with the header.
