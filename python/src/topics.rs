@@ -1,7 +1,7 @@
 //! Publishers and subscribers of `longma-pubsub`, whose loans and samples are buffers without a copy. `longma/via.py`
 //! makes numpy arrays of them.
 
-use longma_pubsub::raw::{MemoryGuard, Patience, RawPublisher, RawSample, RawSubscriber};
+use longma_pubsub::raw::{MemoryGuard, RawPublisher, RawSample, RawSubscriber, WaitLimit};
 use longma_pubsub::{Error, MessageType, Options, Overflow, SubscribeOptions};
 use pyo3::create_exception;
 use pyo3::exceptions::{
@@ -120,7 +120,7 @@ impl NativePublisher {
         let publisher = raw.as_mut().ok_or_else(closed)?;
         let address = patiently(py, timeout, |limit| {
             publisher
-                .loan(elements, Patience::within(Some(limit)))
+                .loan(elements, WaitLimit::within(Some(limit)))
                 .map(|address| address.as_ptr().expose_provenance())
         })?;
         let (bytes, guard) = (elements * publisher.message().element_bytes, publisher.keep_memory());

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long a publisher may take to answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The name of a topic, and its state.
 pub type NamedState = (String, Result<Report, Error>);
@@ -39,7 +39,7 @@ pub fn topic(name: &str, folder: Option<&Path>) -> Result<Report, Error> {
 }
 
 fn query(folder: &Folder, name: &str) -> Result<Report, Error> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     let socket = socket::connect(&folder.socket(name)?, deadline)?;
     let socket = socket.ok_or_else(|| Error::NoPublisher(name.into()))?;
     socket::send(&socket, &Hello::Query.encode(), &[])?;

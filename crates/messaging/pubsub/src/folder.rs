@@ -10,8 +10,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a new publisher waits for one that no longer listens. The kernel closes the files of a killed process one
-/// after another, so subscribers can notice its end before its lock is free.
+/// How long a new publisher waits for the lock of a publisher that no longer listens. The kernel closes the files of a
+/// killed process one after another, so subscribers can detect its end before its lock is released.
 const HANDOVER: Duration = Duration::from_secs(2);
 /// The longest name of a topic, bytes.
 const MAX_NAME: usize = 60;
@@ -30,7 +30,7 @@ pub(crate) struct Ownership {
     _lock: OwnedFd,
     socket: PathBuf,
     lock_file: PathBuf,
-    home: u32,
+    creator_pid: u32,
 }
 
 impl Folder {
@@ -73,7 +73,7 @@ impl Folder {
         Ok(path)
     }
 
-    /// Takes the name of a topic, also from a publisher that was killed.
+    /// Acquires the name of a topic. Takes over the name of a killed publisher.
     pub(crate) fn take(&self, topic: &str) -> Result<Ownership, Error> {
         let socket = self.socket(topic)?;
         let lock_file = self.path.join(format!("{topic}.lock"));
@@ -99,13 +99,13 @@ impl Folder {
             if linked_file.is_ok_and(|linked_file| same_file(&open_file, &linked_file)) {
                 // Left by a publisher that was killed.
                 let _ = rustix::fs::unlink(&socket);
-                return Ok(Ownership { _lock: lock, socket, lock_file, home: std::process::id() });
+                return Ok(Ownership { _lock: lock, socket, lock_file, creator_pid: std::process::id() });
             }
         }
         Err(Error::Taken(topic.into()))
     }
 
-    /// The topics, whose publishers may have ended.
+    /// The names of the topics. Their publishers may have ended.
     pub(crate) fn topics(&self) -> Result<Vec<String>, Error> {
         let unreadable =
             |error: std::io::Error| Error::Folder { path: self.path.clone(), reason: error.to_string() };
@@ -123,7 +123,7 @@ impl Folder {
 }
 
 impl Ownership {
-    /// Where the publisher listens.
+    /// The path at which the publisher listens.
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
@@ -132,7 +132,7 @@ impl Ownership {
 impl Drop for Ownership {
     fn drop(&mut self) {
         // A forked child has a copy, but the topic remains its parent's.
-        if std::process::id() == self.home {
+        if std::process::id() == self.creator_pid {
             let _ = rustix::fs::unlink(&self.socket);
             let _ = rustix::fs::unlink(&self.lock_file);
         }

@@ -13,7 +13,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) const INLINE_BYTES: usize = INLINE_WORDS * 8;
 /// The same, in words.
 pub(crate) const INLINE_WORDS: usize = 6;
-/// Instead of a slot's number: the message is in its entry.
+/// Replaces the number of a slot if the message is in its entry.
 pub(crate) const INLINE: u32 = u32::MAX;
 /// The largest number of samples that a subscriber can keep.
 pub(crate) const MAX_HELD: u32 = 32;
@@ -38,7 +38,7 @@ pub(crate) struct Head {
     pub(crate) wanted: AtomicU64,
 }
 
-/// A place of the ring. Message `n` has entry `n % depth`.
+/// An entry of the ring. Message `n` is in entry `n % depth`.
 #[repr(C, align(64))]
 pub(crate) struct Entry {
     /// The number of the message plus one; 0 while it is being written, or before the first.
@@ -132,7 +132,7 @@ pub(crate) const MAX_DEPTH: u32 = 1 << 20;
 /// The largest number of slots.
 const MAX_SLOTS: u32 = 1 << 22;
 
-/// The place of a message: its slot or [`INLINE`], and its number of elements.
+/// Encodes the location of a message: its slot or [`INLINE`], and its number of elements.
 pub(crate) fn place(slot: u32, elements: u32) -> u64 {
     u64::from(slot) << 32 | u64::from(elements)
 }

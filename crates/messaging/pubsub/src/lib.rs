@@ -1,8 +1,8 @@
 //! Typed publish and subscribe between processes of one host, zero-copy over shared memory.
 //!
 //! A topic has one publisher, which writes each message once, in place. All subscribers map the same memory read-only.
-//! Neither side trusts the other: what a subscriber reads is checked, what it cannot get is counted as lost, and the end
-//! of the other process is noticed.
+//! Neither side trusts the other: a subscriber checks what it reads and counts messages that it missed, and both sides
+//! detect the end of the other process.
 
 mod discovery;
 mod error;

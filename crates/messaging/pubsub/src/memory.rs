@@ -21,9 +21,9 @@ unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
-/// The size is fixed, so that an access raises no SIGBUS.
+/// Fixes the size, so that an access cannot raise SIGBUS.
 const FIXED_SIZE: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
-/// Only the creator can write, and no hole can be punched.
+/// Lets only the creator write, so no other process can punch holes.
 const READ_ONLY: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
 /// The file system of memory files with ordinary pages.
 const TMPFS: i64 = 0x0102_1994;
@@ -60,8 +60,8 @@ pub(crate) fn map_foreign(file: OwnedFd, length: usize, access: Access) -> Resul
     match check_foreign(&file, length, access) {
         Ok(()) => Mapping::new(&file, length, access),
         Err(error) => {
-            // To close a file that is no memory file can take any time (FUSE, a lingering socket). If there can be no
-            // thread, the file is closed here.
+            // Closing a file that is not a memory file may block for any time (FUSE, a lingering socket). If no thread
+            // can be created, the file is closed on this thread.
             let _ = std::thread::Builder::new().name("topic-close".into()).spawn(move || drop(file));
             Err(error)
         }
@@ -70,9 +70,9 @@ pub(crate) fn map_foreign(file: OwnedFd, length: usize, access: Access) -> Resul
 
 fn check_foreign(file: &OwnedFd, length: usize, access: Access) -> Result<(), Error> {
     let needed = if access == Access::Read { READ_ONLY } else { FIXED_SIZE };
-    // First, since any other call on a file of the peer's own file system could be delayed.
+    // Check the seals first: any other call could block if the file is on a file system that the peer serves.
     let seals = rustix::fs::fcntl_get_seals(file)
-        .map_err(|_| Error::Protocol("it passed a file that is no memory file"))?;
+        .map_err(|_| Error::Protocol("it passed a file that is not a memory file"))?;
     if !seals.contains(needed) {
         return Err(Error::Protocol("it passed a memory file that is not sealed"));
     }
@@ -99,7 +99,10 @@ impl Mapping {
         Ok(Self { base: base.cast(), length })
     }
 
-    /// The address of byte `offset`. `offset + bytes` must lie inside.
+    /// The address of byte `offset`.
+    ///
+    /// # Panics
+    /// If `offset + bytes` is beyond the mapping.
     pub(crate) fn at(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(offset.checked_add(bytes).is_some_and(|end| end <= self.length), "outside of shared memory");
         // SAFETY: inside of the mapping.
@@ -125,8 +128,8 @@ impl Drop for Mapping {
 
 type Copy = unsafe extern "C" fn(*mut c_void, *const c_void, usize) -> *mut c_void;
 
-/// Loaded with a volatile read for every copy, so that the compiler cannot replace the call by accesses that it may
-/// split, repeat or invent.
+/// Loaded with a volatile read for every copy, so that the compiler cannot replace the call with its own accesses, which it
+/// may split, repeat or invent.
 static COPY: Copy = libc::memcpy;
 
 /// Copies bytes that another process may change at the same time. The result is then a mixture.

@@ -5,8 +5,8 @@ use crate::layout::{LINE_BYTES, MAX_MESSAGE_BYTES};
 use std::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A type whose values can be published: without padding, without pointers, and with every sequence of bytes a valid
-/// value, since a publisher is not trusted. `zerocopy` derives what is needed:
+/// A type whose values can be published. It has no padding and no pointers, and every sequence of bytes is a valid value,
+/// because subscribers do not trust the publisher. `zerocopy` derives the required traits:
 ///
 /// ```
 /// use longma_pubsub::Message;
@@ -35,7 +35,7 @@ macro_rules! messages {
 
 messages!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
 
-/// What a topic carries: a [`Message`] `T`, or a slice `[T]` of a variable number of them.
+/// The payload of a topic's messages: a [`Message`] `T`, or a slice `[T]` of variable length.
 pub trait Payload: sealed::Sealed {
     /// The type of the message, or of the slice's elements.
     type Element: Message;

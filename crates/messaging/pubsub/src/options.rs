@@ -21,7 +21,7 @@ pub enum Overflow {
 /// Options of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The number of messages in the ring: by how many a subscriber can be behind. 1 to 1,048,576, by default 16.
+    /// The number of messages in the ring, by which a subscriber can lag behind: 1 to 1,048,576, by default 16.
     pub depth: u32,
     /// The number of messages that a late subscriber gets, if it asks for them: 0 to `depth`, by default 0.
     pub history: u32,
@@ -71,7 +71,7 @@ impl Options {
         within("max_elements", self.max_elements, 1, u32::MAX - 1)?;
         within("max_subscribers", self.max_subscribers, 1, MAX_SUBSCRIBERS)?;
         within("max_samples", self.max_samples, 1, MAX_HELD)?;
-        // One slot is being written, and the others can all be in the ring or held.
+        // One slot is being written; all others can be in the ring or held.
         let slots = self.depth + 1 + self.max_subscribers * self.max_samples + BATCH;
         Geometry::new(self.depth, slots, self.elements(message) * message.element_bytes as u64)
     }

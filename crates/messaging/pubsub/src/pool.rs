@@ -1,6 +1,6 @@
 //! The publisher's slots: which are free, and which were overwritten but may still be held by a subscriber.
 
-/// The number of overwritten slots that are collected before the holds of subscribers are looked at.
+/// The number of overwritten slots to accumulate before checking which of them subscribers hold.
 pub(crate) const BATCH: u32 = 4;
 
 /// The slots that are neither loaned nor in the ring.
@@ -10,7 +10,7 @@ pub(crate) struct Pool {
     free: Vec<u32>,
     /// Slots whose message was overwritten.
     retired: Vec<u32>,
-    /// Slots from here on were never used, so that their memory is not allocated.
+    /// The first slot that was never used. Unused slots take no memory.
     fresh: u32,
     total: u32,
 }
@@ -21,8 +21,8 @@ impl Pool {
         Self { free: Vec::new(), retired: Vec::new(), fresh: 0, total }
     }
 
-    /// Takes a slot that no subscriber holds. `collect_holds` gives all held slots; it is called at most once. `None` if
-    /// all slots are in use, which a topic's number of slots excludes.
+    /// Allocates a slot that no subscriber holds. `collect_holds` returns all held slots; it is called at most once. Returns
+    /// `None` if all slots are in use, which cannot happen with a topic's number of slots.
     pub(crate) fn take(&mut self, collect_holds: impl FnOnce() -> Vec<u32>) -> Option<u32> {
         if let Some(slot) = self.free.pop() {
             return Some(slot);
@@ -48,12 +48,12 @@ impl Pool {
         })
     }
 
-    /// Gives back a slot that no subscriber can have seen.
-    pub(crate) fn give_back(&mut self, slot: u32) {
+    /// Frees a slot that no subscriber can have seen.
+    pub(crate) fn free(&mut self, slot: u32) {
         self.free.push(slot);
     }
 
-    /// Gives back a slot whose message was withdrawn.
+    /// Frees a slot whose message was withdrawn and may still be held.
     pub(crate) fn retire(&mut self, slot: u32) {
         self.retired.push(slot);
     }
@@ -84,7 +84,7 @@ mod tests {
                         let slot = slot.unwrap();
                         prop_assert!(!holds.contains(&slot) && !ring.contains(&slot));
                         if which % 5 == 0 {
-                            pool.give_back(slot);
+                            pool.free(slot);
                             continue;
                         }
                         if ring.len() == depth as usize {

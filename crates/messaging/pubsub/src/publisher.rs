@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
-/// How long a call may wait for room.
+/// How long a call may wait for space in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitLimit {
     /// Not at all.
@@ -27,7 +27,7 @@ pub enum WaitLimit {
 }
 
 impl WaitLimit {
-    /// For this long. `None` and times beyond the clock have no limit.
+    /// The limit for a timeout that starts now. `None`, and timeouts beyond the range of the clock, mean no limit.
     pub fn within(limit: Option<Duration>) -> Self {
         limit.and_then(|limit| Instant::now().checked_add(limit)).map_or(Self::Unlimited, Self::Until)
     }
@@ -45,7 +45,7 @@ pub struct RawPublisher {
     /// The number of the next message, and its entry.
     next: u64,
     index: u32,
-    /// Messages below have room.
+    /// Messages with lower numbers have space in the ring.
     room: u64,
     /// The last number for which the publisher has waited.
     wanted: u64,
@@ -102,7 +102,7 @@ impl RawPublisher {
         &self.topic
     }
 
-    /// What the topic carries.
+    /// The type of the topic's messages.
     pub fn message(&self) -> &MessageType {
         &self.service.shared.message
     }
@@ -126,12 +126,13 @@ impl RawPublisher {
         &self.service.shared.memory
     }
 
-    /// Keeps the topic's memory mapped, for those who hold addresses from [`loan`](Self::loan) longer than the publisher.
+    /// Keeps the topic's memory mapped after the publisher is dropped, for code that still uses addresses from
+    /// [`loan`](Self::loan).
     pub fn keep_memory(&self) -> MemoryGuard {
         MemoryGuard { _shared: self.service.shared.clone() }
     }
 
-    /// Takes over changes of the subscribers.
+    /// Updates the copy of the subscriber list.
     fn refresh_members(&mut self) {
         let shared = &self.service.shared;
         if shared.version.load(Ordering::Acquire) != self.version {
@@ -183,16 +184,16 @@ impl RawPublisher {
             if members.iter().all(|member| member.consumed(next) + depth > next) {
                 continue;
             }
-            // A subscriber that has consumed less than a quarter says nothing, so the wait is repeated, less and less
-            // often.
+            // A subscriber that has consumed less than a quarter does not notify the publisher, so the wait is repeated at
+            // increasing intervals.
             shared.wait(members, limit.min(interval));
             interval = (interval * 2).min(Duration::from_millis(100));
         }
         Ok(())
     }
 
-    /// Loans a slot for a message of this many elements and returns the address of its bytes, aligned to 64. What is
-    /// there is undefined, but initialized. The address is valid until [`publish_loan`](Self::publish_loan) or
+    /// Loans a slot for a message of this many elements and returns the address of its bytes, aligned to 64. The contents
+    /// are unspecified, but initialized. The address is valid until [`publish_loan`](Self::publish_loan) or
     /// [`cancel_loan`](Self::cancel_loan).
     ///
     /// # Errors
@@ -233,10 +234,10 @@ impl RawPublisher {
         slot.ok_or(Error::InvalidCall("all slots are in use"))
     }
 
-    /// Gives the loaned slot back.
+    /// Returns the loaned slot without publishing it.
     pub fn cancel_loan(&mut self) {
         if let Some(loaned) = self.loan.take() {
-            self.pool.give_back(loaned.slot);
+            self.pool.free(loaned.slot);
         }
     }
 
@@ -261,7 +262,7 @@ impl RawPublisher {
             unsafe { std::ptr::copy_nonoverlapping(memory.payload(slot), words.as_mut_ptr().cast(), bytes) };
             ring::publish(entry, published, number, place(INLINE, elements), &words[..bytes.div_ceil(8)]);
             // No subscriber has seen the slot.
-            self.pool.give_back(slot);
+            self.pool.free(slot);
         } else {
             memory.slot_head(slot).stamp.store(number + 1, Ordering::Relaxed);
             ring::publish(entry, published, number, place(slot, elements), &[]);

@@ -54,7 +54,7 @@ fn reactor() -> Result<Arc<Reactor>, Error> {
     let mut place = REACTOR.lock().ignore_poison();
     // A forked child has no such thread, and needs its own.
     match &*place {
-        Some((home, reactor)) if *home == std::process::id() => return Ok(reactor.clone()),
+        Some((creator_pid, reactor)) if *creator_pid == std::process::id() => return Ok(reactor.clone()),
         _ => {}
     }
     let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(system("creating an epoll instance"))?;
@@ -70,7 +70,7 @@ fn run(reactor: &Reactor) {
     let mut events = Vec::with_capacity(64);
     loop {
         events.clear();
-        // An interruption is the only error that is possible.
+        // Interruption by a signal is the only possible error.
         let _ = epoll::wait(&reactor.epoll, rustix::buffer::spare_capacity(&mut events), None);
         for event in &events {
             // A copy, because the structure is packed.

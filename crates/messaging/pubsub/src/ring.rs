@@ -6,7 +6,7 @@
 
 use super::layout::{AtomicU32, AtomicU64, Entry, INLINE_WORDS, Ordering, fence};
 
-/// What an entry has for the reader of message `n`.
+/// The contents of an entry for the reader of message `n`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reading {
     /// The message.
@@ -39,8 +39,7 @@ pub(super) fn publish(entry: &Entry, published: &AtomicU64, number: u64, place: 
     published.store(number + 1, Ordering::Release);
 }
 
-/// Reads message `number` from its entry. Nothing of it may be believed, but a message of an honest publisher is
-/// complete.
+/// Reads message `number` from its entry. The result is not validated, but a message of an honest publisher is complete.
 pub(super) fn read(entry: &Entry, published: &AtomicU64, number: u64) -> Reading {
     let mut stamp = entry.stamp.load(Ordering::Acquire);
     if stamp == 0 {
@@ -94,7 +93,7 @@ pub(super) fn release(hold: &AtomicU64) {
     hold.store(0, Ordering::Release);
 }
 
-/// Before the holds of subscribers are looked at: orders them after the withdrawal of entries.
+/// Orders the withdrawal of entries before the reads of subscribers' holds. Call it before [`held`].
 pub(super) fn before_collecting_holds() {
     fence(Ordering::SeqCst);
 }
@@ -105,10 +104,10 @@ pub(super) fn held(hold: &AtomicU64) -> Option<u32> {
     u32::try_from(slot).ok()
 }
 
-/// Announces that this subscriber is about to sleep. It must look for a message once more before it does.
+/// Announces that this subscriber is about to sleep. It must check for a message once more before it does.
 pub(super) fn fall_asleep(asleep: &AtomicU32) {
     asleep.store(asleep.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
-    // Either the publisher sees the announcement, or the subscriber's next look sees the message.
+    // Either the publisher sees the announcement, or the subscriber's next check sees the message.
     fence(Ordering::SeqCst);
 }
 
@@ -117,7 +116,7 @@ pub(super) fn awake(asleep: &AtomicU32) {
     asleep.store((asleep.load(Ordering::Relaxed) | 1).wrapping_add(1), Ordering::Relaxed);
 }
 
-/// After a message was published, and before [`sleeper`].
+/// Orders the publication of a message before the check for sleepers. Call it before [`sleeper`].
 pub(super) fn before_waking() {
     fence(Ordering::SeqCst);
 }
@@ -133,7 +132,7 @@ pub(super) fn sleeper(asleep: &AtomicU32, woken: u32) -> Option<u32> {
 /// that; `answered` is the last wait that was answered.
 pub(super) fn consume(consumed: &AtomicU64, wanted: &AtomicU64, next: u64, answered: &mut u64) -> bool {
     consumed.store(next, Ordering::Release);
-    // Either the publisher's look at `consumed` sees it, or this side sees what the publisher wants.
+    // Either the publisher's check of `consumed` sees it, or this side sees the number that the publisher waits for.
     fence(Ordering::SeqCst);
     let wanted = wanted.load(Ordering::Relaxed);
     let answers = wanted > *answered && next >= wanted;
@@ -143,8 +142,8 @@ pub(super) fn consume(consumed: &AtomicU64, wanted: &AtomicU64, next: u64, answe
     answers
 }
 
-/// Announces that the publisher waits until `wanted` messages were consumed. It must look at `consumed` once more before
-/// it sleeps.
+/// Announces that the publisher waits until `wanted` messages were consumed. It must check `consumed` once more before it
+/// sleeps.
 pub(super) fn want(word: &AtomicU64, wanted: u64) {
     word.store(wanted, Ordering::Relaxed);
     fence(Ordering::SeqCst);

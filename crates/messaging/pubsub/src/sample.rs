@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
-/// What a subscriber and its samples share.
+/// The state that a subscriber shares with its samples.
 pub(crate) struct Channel {
     pub(crate) memory: TopicMemory,
     pub(crate) control: ControlPage,
@@ -18,10 +18,10 @@ pub(crate) struct Channel {
     pub(crate) taken: AtomicU32,
 }
 
-/// A slot that the publisher leaves alone until this is dropped.
+/// A held slot: the publisher does not reuse it until this is dropped.
 pub(crate) struct SlotGuard {
     pub(crate) channel: Arc<Channel>,
-    /// Which of the control page's holds.
+    /// The index of the hold in the control page.
     pub(crate) index: u32,
     pub(crate) slot: u32,
 }
@@ -38,7 +38,7 @@ impl Drop for SlotGuard {
 pub(crate) struct Inline(pub(crate) [u64; INLINE_WORDS]);
 
 pub(crate) enum Body {
-    /// A copy, of this process alone.
+    /// A copy, private to this process.
     Inline(Inline),
     /// In the topic's memory.
     Slot(SlotGuard),

@@ -1,5 +1,5 @@
-//! The publisher's thread: accepts subscribers, answers queries, notices subscribers that consumed or died. It sleeps
-//! unless one of these happens.
+//! The publisher's thread: accepts subscribers, answers queries, and detects subscribers that consumed messages or died. It
+//! sleeps until one of these events occurs.
 
 use crate::error::{Error, system};
 use crate::layout::MAX_HELD;
@@ -19,16 +19,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long a client may take to send its request.
-const PATIENCE: Duration = Duration::from_secs(1);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of clients whose requests are awaited at once.
 const MAX_PENDING: usize = 16;
 
-/// A subscriber, as the publisher knows it.
+/// The publisher's state of a subscriber.
 pub(crate) struct Member {
     socket: OwnedFd,
     control: ControlPage,
     process: u32,
-    /// Messages below have been consumed. It never decreases, and never exceeds what was published.
+    /// Messages with lower numbers have been consumed. It never decreases, and never exceeds the number published.
     floor: AtomicU64,
     /// The sleep from which the subscriber was last woken.
     woken: AtomicU32,
@@ -67,7 +67,7 @@ impl Member {
     }
 }
 
-/// What the publisher and its thread share.
+/// The state that the publisher shares with its thread.
 pub(crate) struct Shared {
     pub(crate) memory: TopicMemory,
     pub(crate) message: MessageType,
@@ -122,7 +122,7 @@ impl Shared {
         self.progress.notify_all();
     }
 
-    /// Adds a subscriber, or says why not.
+    /// Adds a subscriber. Returns the reason if it is refused.
     fn add(&self, socket: OwnedFd, process: u32, history: u32) -> Result<(), Error> {
         let options = &self.options;
         if self.members().len() >= options.max_subscribers as usize {
@@ -147,7 +147,7 @@ impl Shared {
         let answer = Answer::Offer(offer).encode();
         let (floor, woken, nudges) = (AtomicU64::new(start), AtomicU32::new(0), AtomicU64::new(0));
         let member = Arc::new(Member { socket, control, process, floor, woken, nudges });
-        // Before the offer, so that every message after the subscriber's first look reaches it.
+        // Before the offer, so that every message after the subscriber's first check reaches it.
         self.change(|members| members.push(member.clone()));
         socket::send(&member.socket, &answer, &[self.file.as_fd(), file.as_fd()])
             .inspect_err(|_| self.remove(&member))
@@ -159,7 +159,7 @@ impl Shared {
         let _ = rustix::net::shutdown(&gone.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Takes the bytes of a subscriber. Removes it if it has ended, or sends more bytes than it was asked for.
+    /// Receives the bytes of a subscriber. Removes it if it has ended, or if it sends more bytes than were requested.
     fn listen_to(&self, member: &Arc<Member>) {
         match socket::take_nudges(member.socket.as_fd()) {
             Some(0) => {}
@@ -200,7 +200,7 @@ impl Pending {
         if self.request.len() < HELLO_BYTES {
             return (Instant::now() < self.deadline).then_some(self);
         }
-        // A client that is gone has no use for the error.
+        // The error does not matter: the client has gone.
         let _ = match Hello::decode(&self.request) {
             Ok(Hello::Subscribe { history }) => shared.add(self.socket, self.process, history),
             Ok(Hello::Query) => socket::send(&self.socket, &Answer::Report(shared.report()).encode(), &[]),
@@ -215,7 +215,7 @@ pub(crate) struct Service {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
     /// The process to which the thread belongs.
-    home: u32,
+    creator_pid: u32,
 }
 
 impl Service {
@@ -244,12 +244,12 @@ impl Service {
         let thread =
             std::thread::Builder::new().name("topic".into()).spawn(move || serve(&served, &listener));
         let thread = thread.map_err(|source| Error::System { what: "starting a topic's thread", source })?;
-        Ok(Self { shared, thread: Some(thread), home: std::process::id() })
+        Ok(Self { shared, thread: Some(thread), creator_pid: std::process::id() })
     }
 
     /// False in a forked child, which does not have the thread.
     pub(crate) fn is_at_home(&self) -> bool {
-        self.home == std::process::id()
+        self.creator_pid == std::process::id()
     }
 }
 
@@ -261,7 +261,7 @@ impl Drop for Service {
             let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
             // The thread does not panic; if it did, there is nothing left to do here.
             let _ = thread.map(JoinHandle::join);
-            // The subscribers notice the end now, even if a guard keeps the memory.
+            // The subscribers detect the end now, even if a guard keeps the memory mapped.
             self.shared.members().clear();
         }
     }
@@ -288,12 +288,12 @@ fn serve(shared: &Shared, listener: &OwnedFd) {
         for (member, _) in members.iter().zip(&ready[2..]).filter(|(_, ready)| **ready) {
             shared.listen_to(member);
         }
-        // All pending clients, since time limits may have passed.
+        // Check all pending clients, because their time limits may have expired.
         pending = pending.into_iter().filter_map(|client| client.advance(shared)).collect();
         if ready[1] {
             match socket::accept(listener) {
                 Ok(Some((socket, process))) => {
-                    let (deadline, request) = (Instant::now() + PATIENCE, Vec::new());
+                    let (deadline, request) = (Instant::now() + HANDSHAKE_TIMEOUT, Vec::new());
                     pending.push(Pending { socket, process, deadline, request });
                 }
                 Ok(None) => {}

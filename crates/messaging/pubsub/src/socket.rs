@@ -1,4 +1,4 @@
-//! Unix sockets: with time limits, with memory files, and with single bytes that wake the other side.
+//! Unix sockets: calls with time limits, transfer of memory files, and single bytes that wake the peer.
 //!
 //! Source: unix(7), cmsg(3).
 
@@ -73,7 +73,7 @@ pub(crate) fn connect(path: &Path, deadline: Instant) -> Result<Option<OwnedFd>,
     Ok(Some(socket))
 }
 
-/// Sends a frame with files. The socket is new, so its buffer has room for all of it.
+/// Sends a frame with files. The socket is new, so its buffer has space for the whole frame.
 pub(crate) fn send(socket: &OwnedFd, frame: &[u8], files: &[BorrowedFd<'_>]) -> Result<(), Error> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -156,12 +156,13 @@ pub(crate) fn timespec(deadline: Option<Instant>) -> Option<Timespec> {
     Some(Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() })
 }
 
-/// Sends a byte. If there is no room, enough bytes are on their way; if the connection has ended, its owner notices.
+/// Sends a byte. Ignores a full buffer, because it contains enough bytes to wake the peer, and the end of the connection,
+/// which the owner of the socket detects.
 pub(crate) fn nudge(socket: BorrowedFd<'_>) {
     let _ = rustix::net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }
 
-/// Takes what was sent by [`nudge`]: the number of bytes, at most 256 a call, or `None` if the connection has ended.
+/// Receives bytes sent by [`nudge`]. Returns their number, at most 256 per call, or `None` if the connection has ended.
 pub(crate) fn take_nudges(socket: BorrowedFd<'_>) -> Option<usize> {
     let mut bytes = [0u8; 256];
     match rustix::net::recv(socket, &mut bytes, RecvFlags::DONTWAIT) {

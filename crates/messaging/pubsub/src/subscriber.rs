@@ -21,16 +21,16 @@ use std::time::{Duration, Instant};
 
 /// How long a publisher may take to answer.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// How often a message that is overwritten under way is given up for a later one, in one call.
+/// Maximum number of times that a call skips a message that is overwritten while it is read.
 const ATTEMPTS: u32 = 8;
-/// Every how many calls without a message the subscriber looks at the clock.
+/// Number of calls without a message after which the subscriber reads the clock.
 const CLOCK_CHECK: u32 = 64;
-/// How often it then asks the system, at most, whether the publisher lives.
+/// Minimum interval between checks whether the publisher is alive.
 const LIFE_CHECK: Duration = Duration::from_millis(1);
 /// How long a waiter polls before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// What a subscriber asks for.
+/// Options of a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscribeOptions {
     /// The number of the latest messages to begin with, as far as the topic keeps a history. By default 0.
@@ -56,12 +56,12 @@ pub struct RawSubscriber {
     lost_before: u64,
     /// The last wait of the publisher that was answered.
     answered: u64,
-    /// Calls without a message since the last look at the clock.
+    /// Calls without a message since the clock was last read.
     empty: u32,
-    /// The last check of the publisher's life.
+    /// The time of the last check whether the publisher is alive.
     checked: Instant,
     /// The process that may use the subscriber.
-    home: u32,
+    creator_pid: u32,
     has_ended: bool,
     registration: Option<Registration>,
 }
@@ -108,7 +108,7 @@ impl RawSubscriber {
             answered: 0,
             empty: 0,
             checked: Instant::now(),
-            home: std::process::id(),
+            creator_pid: std::process::id(),
             has_ended: false,
             registration: None,
         })
@@ -119,7 +119,7 @@ impl RawSubscriber {
         &self.topic
     }
 
-    /// What the topic carries.
+    /// The type of the topic's messages.
     pub fn message(&self) -> &MessageType {
         &self.message
     }
@@ -129,7 +129,7 @@ impl RawSubscriber {
         self.lost
     }
 
-    /// What a subscriber that misbehaves writes to.
+    /// The control page and the socket, with which tests act as a misbehaving subscriber.
     #[cfg(test)]
     pub(crate) fn parts(&self) -> (&ControlPage, &OwnedFd) {
         (&self.channel.control, &self.channel.socket)
@@ -199,13 +199,13 @@ impl RawSubscriber {
         Ok(Some(SlotGuard { channel: channel.clone(), index, slot }))
     }
 
-    /// Goes on behind lost messages.
+    /// Continues after lost messages.
     #[cold]
     fn skip(&mut self, published: u64) -> Result<(), Error> {
         if published > u64::MAX / 2 {
             return Err(Error::Protocol("it claims to have published more messages than possible"));
         }
-        // Not to the oldest message, which would be overwritten next.
+        // Not at the oldest message, which would be overwritten next.
         let depth = u64::from(self.channel.memory.geometry.depth);
         let next = (published + depth / 4).saturating_sub(depth).max(self.next + 1);
         self.lost += next - self.next;
@@ -231,7 +231,7 @@ impl RawSubscriber {
         }
     }
 
-    /// Checks now and then whether the publisher lives.
+    /// Checks at intervals whether the publisher is alive.
     fn without_message(&mut self) -> Result<Option<RawSample>, Error> {
         self.empty += 1;
         if self.empty >= CLOCK_CHECK {
@@ -244,7 +244,7 @@ impl RawSubscriber {
         if !self.has_ended {
             return Ok(None);
         }
-        // Messages that were published before the end.
+        // Return messages that were published before the end.
         let memory = &self.channel.memory;
         if ring::read(memory.entry(self.index), &memory.head().published, self.next) != Reading::Empty {
             return Ok(None);
@@ -252,7 +252,7 @@ impl RawSubscriber {
         Err(if memory.head().closed.load(Ordering::Acquire) == 1 { Error::Closed } else { Error::Died })
     }
 
-    /// Takes the publisher's bytes, and notices its end.
+    /// Receives the publisher's bytes, and detects its end.
     fn check_life(&mut self) {
         if !self.has_ended && socket::take_nudges(self.channel.socket.as_fd()).is_none() {
             self.has_ended = true;
@@ -336,7 +336,7 @@ impl Drop for RawSubscriber {
         }
         // Samples may live longer than the subscriber, and keep their slots. The publisher must not wait for it, though.
         // A forked child has a copy, but the subscription remains its parent's.
-        if self.home == std::process::id() {
+        if self.creator_pid == std::process::id() {
             let (consumed, wanted) =
                 (&self.channel.control.words().consumed, &self.channel.memory.head().wanted);
             if ring::consume(consumed, wanted, u64::MAX, &mut self.answered) {

@@ -19,8 +19,8 @@ pub struct Publisher<P: Payload + ?Sized> {
     payload: PhantomData<fn(&P)>,
 }
 
-/// A place for the next message in the topic's memory, written like a `&mut P`. It is published by
-/// [`publish`](Self::publish), and given back if it is dropped. What it contains at first is undefined.
+/// A slot for the next message in the topic's memory, written like a `&mut P`. [`publish`](Self::publish) publishes it;
+/// dropping it returns the slot. Its initial contents are unspecified.
 pub struct Loan<'a, P: Payload + ?Sized> {
     raw: &'a mut RawPublisher,
     payload: NonNull<P>,
@@ -61,15 +61,15 @@ impl<P: Payload + ?Sized> Publisher<P> {
 }
 
 impl<T: Message> Publisher<T> {
-    /// Loans a place for the next message.
+    /// Loans a slot for the next message.
     ///
     /// # Errors
-    /// [`Error::Full`] if a topic that loses nothing has no room.
+    /// [`Error::Full`] if the topic does not overwrite messages and has no space.
     pub fn loan(&mut self) -> Result<Loan<'_, T>, Error> {
         self.loan_with(WaitLimit::None)
     }
 
-    /// The same, but waits for room, without limit if `timeout` is `None`.
+    /// The same, but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TimedOut`].
@@ -85,14 +85,14 @@ impl<T: Message> Publisher<T> {
     /// Copies a message into the topic and returns its number.
     ///
     /// # Errors
-    /// [`Error::Full`] if a topic that loses nothing has no room.
+    /// [`Error::Full`] if the topic does not overwrite messages and has no space.
     pub fn publish(&mut self, message: &T) -> Result<u64, Error> {
         let mut loan = self.loan()?;
         *loan = *message;
         loan.publish()
     }
 
-    /// The same, but waits for room, without limit if `timeout` is `None`.
+    /// The same, but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TimedOut`].
@@ -104,15 +104,15 @@ impl<T: Message> Publisher<T> {
 }
 
 impl<T: Message> Publisher<[T]> {
-    /// Loans a place for a slice of `length` elements.
+    /// Loans a slot for a slice of `length` elements.
     ///
     /// # Errors
-    /// [`Error::TooLong`]; [`Error::Full`] if a topic that loses nothing has no room.
+    /// [`Error::TooLong`]; [`Error::Full`] if the topic does not overwrite messages and has no space.
     pub fn loan_slice(&mut self, length: usize) -> Result<Loan<'_, [T]>, Error> {
         self.loan_with(length, WaitLimit::None)
     }
 
-    /// The same, but waits for room, without limit if `timeout` is `None`.
+    /// The same, but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::TimedOut`].
@@ -132,14 +132,14 @@ impl<T: Message> Publisher<[T]> {
     /// Copies a slice into the topic and returns its number.
     ///
     /// # Errors
-    /// [`Error::TooLong`]; [`Error::Full`] if a topic that loses nothing has no room.
+    /// [`Error::TooLong`]; [`Error::Full`] if the topic does not overwrite messages and has no space.
     pub fn publish_slice(&mut self, message: &[T]) -> Result<u64, Error> {
         let mut loan = self.loan_slice(message.len())?;
         loan.copy_from_slice(message);
         loan.publish()
     }
 
-    /// The same, but waits for room, without limit if `timeout` is `None`.
+    /// The same, but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::TimedOut`].
@@ -151,7 +151,7 @@ impl<T: Message> Publisher<[T]> {
 }
 
 impl<P: Payload + ?Sized> Loan<'_, P> {
-    /// Publishes what was written, wakes the subscribers that sleep, and returns the number of the message.
+    /// Publishes the message, wakes sleeping subscribers, and returns the number of the message.
     ///
     /// # Errors
     /// None at present.
@@ -179,7 +179,7 @@ impl<P: Payload + ?Sized> DerefMut for Loan<'_, P> {
 
 impl<P: Payload + ?Sized> Drop for Loan<'_, P> {
     fn drop(&mut self) {
-        // Without effect once it is published.
+        // This has no effect after publication.
         self.raw.cancel_loan();
     }
 }
@@ -256,7 +256,7 @@ impl<P: Payload + ?Sized> Subscriber<P> {
 ///
 /// The publisher need not be trusted: the methods copy what they return, so that it cannot change afterwards.
 /// [`read`](Self::read), [`copy_to`](Self::copy_to) and [`to_vec`](Self::to_vec) also report a message that was
-/// overwritten against the protocol. [`get`](Self::get) and [`iter`](Self::iter) process a slice in place, element by
+/// overwritten in violation of the protocol. [`get`](Self::get) and [`iter`](Self::iter) process a slice in place, element by
 /// element; [`is_intact`](Self::is_intact) tells afterwards whether all of them belonged to this message.
 pub struct Sample<P: Payload + ?Sized> {
     raw: RawSample,
