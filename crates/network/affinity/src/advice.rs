@@ -38,7 +38,7 @@ const CLOSE_FRACTION: f64 = 0.99;
 
 /// Evaluation of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct Evaluation {
     /// The pair with the highest loss-weighted median.
     pub best: PairResult,
     /// Pairs whose difference from it is not significant at 95 %.
@@ -73,7 +73,7 @@ pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Cand
 
 /// Evaluates a measurement of candidates that are ranked by topology. Ignores pairs with less than half as many runs as
 /// others: they were eliminated in a [`Race`].
-pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> {
+pub fn evaluate(analysis: &Analysis, ranking: &[Candidate]) -> Option<Evaluation> {
     let max_repeats = analysis.pairs.iter().map(|result| result.gbps.len()).max()?;
     let measured: Vec<&PairResult> =
         analysis.pairs.iter().filter(|result| 2 * result.gbps.len() > max_repeats).collect();
@@ -90,7 +90,7 @@ pub fn measured(analysis: &Analysis, ranking: &[Candidate]) -> Option<Measured> 
     let least = CLOSE_FRACTION * best.median_weighed_gbps();
     let close = alike.iter().copied().filter(|other| other.median_weighed_gbps() >= least);
     let choice = close.chain([*best]).min_by_key(rank)?.clone();
-    Some(Measured {
+    Some(Evaluation {
         not_told_apart: alike.iter().map(|other| other.pair).collect(),
         choice,
         best: (*best).clone(),

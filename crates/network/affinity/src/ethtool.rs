@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 /// A numeric property of a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum DriverFact {
+pub enum DriverProperty {
     /// Generic receive offload: 0 or 1.
     Gro,
     /// Large receive offload in hardware: 0 or 1.
@@ -24,13 +24,15 @@ pub enum DriverFact {
     /// Number of descriptors in a receive ring.
     RxRing,
     /// Maximum number of descriptors in a receive ring.
-    RxRingMost,
+    #[serde(rename = "rx-ring-most")]
+    MaxRxRing,
     /// Microseconds that a receive interrupt may be delayed.
     RxUsecs,
     /// Number of receive queues, including combined ones.
     Channels,
     /// Maximum number of receive queues.
-    ChannelsMost,
+    #[serde(rename = "channels-most")]
+    MaxChannels,
     /// Number of queues that both receive and send.
     CombinedChannels,
 }
@@ -48,19 +50,19 @@ struct Location {
 const WORDS: usize = 24;
 const ETH_FLAG_LRO_BIT: u32 = 15;
 
-impl DriverFact {
+impl DriverProperty {
     /// All properties.
-    pub const ALL: [DriverFact; 11] = [
+    pub const ALL: [DriverProperty; 11] = [
         Self::Gro,
         Self::Lro,
         Self::Tso,
         Self::Gso,
         Self::RxChecksum,
         Self::RxRing,
-        Self::RxRingMost,
+        Self::MaxRxRing,
         Self::RxUsecs,
         Self::Channels,
-        Self::ChannelsMost,
+        Self::MaxChannels,
         Self::CombinedChannels,
     ];
 
@@ -73,13 +75,13 @@ impl DriverFact {
             Self::Gso => at(0x23, Some(0x24), 1),
             Self::RxChecksum => at(0x14, Some(0x15), 1),
             // ethtool_ringparam: rx_max_pending is the first word after the command, rx_pending the fifth.
-            Self::RxRingMost => at(0x10, None, 1),
+            Self::MaxRxRing => at(0x10, None, 1),
             Self::RxRing => at(0x10, Some(0x11), 5),
             // ethtool_coalesce: rx_coalesce_usecs is the first word after the command.
             Self::RxUsecs => at(0x0e, Some(0x0f), 1),
             // ethtool_channels: max_rx, max_tx, max_other, max_combined, followed by the current values in the same
             // order.
-            Self::ChannelsMost => at(0x3c, None, 1),
+            Self::MaxChannels => at(0x3c, None, 1),
             Self::Channels => at(0x3c, None, 5),
             Self::CombinedChannels => at(0x3c, None, 8),
         }
@@ -90,12 +92,12 @@ impl DriverFact {
 ///
 /// # Errors
 /// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name.
-pub fn get(interface: &str, fact: DriverFact) -> io::Result<u64> {
-    let location = fact.location();
-    let words = ask(interface, location.get)?;
-    Ok(match (fact, location.bit) {
+pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
+    let location = property.location();
+    let words = query(interface, location.get)?;
+    Ok(match (property, location.bit) {
         // Combined channels also receive.
-        (DriverFact::Channels | DriverFact::ChannelsMost, _) => {
+        (DriverProperty::Channels | DriverProperty::MaxChannels, _) => {
             u64::from(words[location.word]) + u64::from(words[location.word + 3])
         }
         (_, Some(bit)) => u64::from(words[location.word] >> bit & 1),
@@ -107,10 +109,10 @@ pub fn get(interface: &str, fact: DriverFact) -> io::Result<u64> {
 ///
 /// # Errors
 /// The kernel's error; `Unsupported` for a property that cannot be set here.
-pub fn set(interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
-    let location = fact.location();
+pub fn set(interface: &str, property: DriverProperty, value: u64) -> io::Result<()> {
+    let location = property.location();
     let command = location.set.ok_or(io::ErrorKind::Unsupported)?;
-    let mut words = ask(interface, location.get)?;
+    let mut words = query(interface, location.get)?;
     let value = u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput)?;
     words[0] = command;
     words[location.word] = match location.bit {
@@ -120,7 +122,7 @@ pub fn set(interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
     exchange(interface, &mut words)
 }
 
-fn ask(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
+fn query(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
     let mut words = [0; WORDS];
     words[0] = command;
     exchange(interface, &mut words)?;
@@ -154,13 +156,13 @@ mod tests {
     #[test]
     fn a_wrong_name_is_refused_and_does_no_harm() {
         for name in ["", "no-such-interface-at-all", "a\0b", "nosuch0"] {
-            assert!(get(name, DriverFact::Gro).is_err(), "{name:?}");
+            assert!(get(name, DriverProperty::Gro).is_err(), "{name:?}");
         }
-        assert!(set("lo", DriverFact::ChannelsMost, 1).is_err());
+        assert!(set("lo", DriverProperty::MaxChannels, 1).is_err());
     }
 
     #[test]
     fn the_loopback_interface_reports_its_segmentation_offload() {
-        assert!(get("lo", DriverFact::Gso).unwrap() <= 1);
+        assert!(get("lo", DriverProperty::Gso).unwrap() <= 1);
     }
 }

@@ -1,7 +1,7 @@
 //! A simulated host for tests: in-memory files, refused writes, and changes by a competing program. For a recorded
 //! host, use a [`crate::host::Tree`] below another root.
 
-use crate::ethtool::DriverFact;
+use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::rss_table::RssTable;
@@ -18,7 +18,7 @@ use std::sync::Mutex;
 #[derive(Default)]
 pub struct FakeHost {
     files: Mutex<BTreeMap<String, String>>,
-    drivers: Mutex<BTreeMap<(String, DriverFact), u64>>,
+    drivers: Mutex<BTreeMap<(String, DriverProperty), u64>>,
     threads: Mutex<BTreeMap<u32, CpuSet>>,
     sockets: Mutex<Option<Vec<Socket>>>,
     writes: Mutex<Vec<(String, String)>>,
@@ -86,7 +86,7 @@ impl FakeHost {
     ///
     /// # Panics
     /// As for [`FakeHost::put`].
-    pub fn put_driver(&self, interface: &str, fact: DriverFact, value: u64) {
+    pub fn put_driver(&self, interface: &str, fact: DriverProperty, value: u64) {
         self.drivers.lock().unwrap().insert((interface.into(), fact), value);
     }
 
@@ -172,12 +172,12 @@ impl Host for FakeHost {
         files.get(path).and_then(|text| text.strip_prefix("-> ")).map(String::from)
     }
 
-    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
+    fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64> {
         let drivers = self.drivers.lock().unwrap();
         drivers.get(&(interface.into(), fact)).copied().ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
+    fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()> {
         self.put_driver(interface, fact, value);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The interface between this crate and the machine: files below /proc and /sys, CPUs, drivers, sockets and threads.
 //! All reads and writes go through the trait `Host`.
 
-use crate::ethtool::{self, DriverFact};
+use crate::ethtool::{self, DriverProperty};
 use crate::identity::{self, Identity};
 use crate::links::{self, Links};
 use crate::packet_size;
@@ -51,13 +51,13 @@ pub trait Host: Sync {
     ///
     /// # Errors
     /// The error of the operating system.
-    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64>;
+    fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64>;
 
     /// Sets a property of a driver.
     ///
     /// # Errors
     /// The error of the operating system.
-    fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()>;
+    fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()>;
 
     /// RSS configuration of an interface's driver.
     ///
@@ -222,11 +222,11 @@ impl Host for Tree {
         Some(fs::read_link(self.root.join(path)).ok()?.to_string_lossy().into_owned())
     }
 
-    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
+    fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64> {
         self.in_namespace(|| ethtool::get(interface, fact))
     }
 
-    fn set_driver(&self, interface: &str, fact: DriverFact, value: u64) -> io::Result<()> {
+    fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()> {
         self.in_namespace(|| ethtool::set(interface, fact, value))
     }
 

@@ -8,7 +8,7 @@
 mod file;
 mod inherited;
 
-use crate::ethtool::DriverFact;
+use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::setting::{Interface, Setting};
@@ -528,7 +528,7 @@ impl<'a> Journal<'a> {
     /// interface such as veth has no NAPI queues and refuses to turn threaded NAPI off. Returns whether GRO is on now.
     fn gro_on(&self, changes: &mut [Change], wants: &Change) -> bool {
         let Setting::Threaded(interface) = &wants.setting else { return false };
-        let gro = Setting::Driver { interface: interface.clone(), fact: DriverFact::Gro };
+        let gro = Setting::Driver { interface: interface.clone(), fact: DriverProperty::Gro };
         let Some(change) = changes.iter_mut().find(|change| change.setting == gro) else { return false };
         let is_on = change.now(self.host).and_then(|setting| setting.write(self.host, "1")).is_ok();
         if is_on {

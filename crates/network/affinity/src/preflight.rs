@@ -7,7 +7,7 @@
 mod prerequisites;
 
 use crate::counters::{CpuShares, Hardware, Reading};
-use crate::ethtool::DriverFact;
+use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::interface::{self, Nic};
 use crate::setting::{Interface, Setting};
@@ -95,7 +95,7 @@ pub fn check(
     scheduler(host, &mut findings);
     if let Some((before, after)) = idle {
         load(before, after, &mut findings);
-        prerequisites::look(host, &mut findings);
+        prerequisites::check(host, &mut findings);
         counters(host, &mut findings);
     }
     if let Some(name) = interface {
@@ -442,14 +442,14 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let name = &nic.name;
     let fact = |fact| host.driver(name.name(), fact).ok();
     for (offload, flag, what) in
-        [(DriverFact::Gro, "gro", "GRO"), (DriverFact::RxChecksum, "rx", "receive checksums")]
+        [(DriverProperty::Gro, "gro", "GRO"), (DriverProperty::RxChecksum, "rx", "receive checksums")]
     {
         if fact(offload) == Some(0) {
             let advice = format!("ethtool -K {name} {flag} on, unless the sweep studies it");
             findings.bad("offloads", Severity::Note, format!("{what} off"), advice);
         }
     }
-    if let (Some(ring), Some(max_ring)) = (fact(DriverFact::RxRing), fact(DriverFact::RxRingMost)) {
+    if let (Some(ring), Some(max_ring)) = (fact(DriverProperty::RxRing), fact(DriverProperty::MaxRxRing)) {
         if ring < max_ring {
             let advice =
                 format!("ethtool -G {name} rx {max_ring}, if packets are dropped (ethtool -S {name})");
@@ -458,10 +458,13 @@ fn driver(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             findings.good("ring", format!("{ring} receive descriptors, the maximum"));
         }
     }
-    if let Some(channels) = fact(DriverFact::Channels).filter(|channels| *channels > 0) {
+    if let Some(channels) = fact(DriverProperty::Channels).filter(|channels| *channels > 0) {
         findings.good(
             "queues",
-            format!("receive queues: {channels} of {}", fact(DriverFact::ChannelsMost).unwrap_or(channels)),
+            format!(
+                "receive queues: {channels} of {}",
+                fact(DriverProperty::MaxChannels).unwrap_or(channels)
+            ),
         );
     }
 }
@@ -502,9 +505,9 @@ mod tests {
             ("sys/class/net/eth0/queues/tx-1/xps_rxqs", "2"),
             ("sys/class/net/eth0/queues/tx-2/xps_cpus", "0"),
         ]);
-        host.put_driver("eth0", DriverFact::RxRing, 512);
-        host.put_driver("eth0", DriverFact::RxRingMost, 4096);
-        host.put_driver("eth0", DriverFact::Gro, 0);
+        host.put_driver("eth0", DriverProperty::RxRing, 512);
+        host.put_driver("eth0", DriverProperty::MaxRxRing, 4096);
+        host.put_driver("eth0", DriverProperty::Gro, 0);
         let findings = check(&host, Some(&"eth0".parse().unwrap()), None);
         for (subject, weight, words) in [
             ("irqbalance", Severity::Disturbs, "systemctl stop irqbalance"),

@@ -14,7 +14,7 @@ pub use archive::RecordingError;
 pub use recorder::record;
 pub use replay::dry_run;
 
-use crate::ethtool::DriverFact;
+use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::preflight::{self, Finding};
@@ -66,7 +66,7 @@ struct Facts {
     /// Entries of directories, besides the recorded files.
     names: BTreeMap<String, BTreeSet<String>>,
     /// Properties of drivers by interface.
-    drivers: Vec<(Interface, DriverFact, u64)>,
+    drivers: Vec<(Interface, DriverProperty, u64)>,
     /// Ranges of the MTU by interface.
     packet_sizes: BTreeMap<Interface, (u64, u64)>,
     /// Interfaces whose driver has an RSS table.
@@ -120,12 +120,12 @@ impl Host for Recording {
         self.facts.links.get(&archived(path)).cloned()
     }
 
-    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
+    fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64> {
         let found = self.facts.drivers.iter().find(|(of, is, _)| of.name() == interface && *is == fact);
         found.map(|(_, _, value)| *value).ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
-    fn set_driver(&self, _interface: &str, _fact: DriverFact, _value: u64) -> io::Result<()> {
+    fn set_driver(&self, _interface: &str, _fact: DriverProperty, _value: u64) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 

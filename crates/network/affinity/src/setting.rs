@@ -3,7 +3,7 @@
 //! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS),
 //! ABI/testing/sysfs-class-net.
 
-use crate::ethtool::DriverFact;
+use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::threads;
 use longma_cpu_set::CpuSet;
@@ -64,7 +64,7 @@ pub enum Setting {
         /// The interface.
         interface: Interface,
         /// The property.
-        fact: DriverFact,
+        fact: DriverProperty,
     },
 }
 

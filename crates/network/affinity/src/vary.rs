@@ -11,7 +11,7 @@ pub use idle::idle;
 use crate::host::Host;
 use crate::interface::Nic;
 use crate::setting::Setting;
-use crate::{ethtool::DriverFact, setting::Interface};
+use crate::{ethtool::DriverProperty, setting::Interface};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -170,12 +170,12 @@ impl SweepParameter {
         let interface = || -> Interface { nic.name.clone() };
         let driver = |fact| vec![(Setting::Driver { interface: interface(), fact }, value.to_string())];
         match self {
-            Self::Gro => driver(DriverFact::Gro),
-            Self::Lro => driver(DriverFact::Lro),
-            Self::Tso => driver(DriverFact::Tso),
-            Self::Gso => driver(DriverFact::Gso),
-            Self::RxRing => driver(DriverFact::RxRing),
-            Self::RxUsecs => driver(DriverFact::RxUsecs),
+            Self::Gro => driver(DriverProperty::Gro),
+            Self::Lro => driver(DriverProperty::Lro),
+            Self::Tso => driver(DriverProperty::Tso),
+            Self::Gso => driver(DriverProperty::Gso),
+            Self::RxRing => driver(DriverProperty::RxRing),
+            Self::RxUsecs => driver(DriverProperty::RxUsecs),
             Self::Mtu => vec![(Setting::Mtu(interface()), value.to_string())],
             Self::Threaded => vec![(Setting::Threaded(interface()), value.to_string())],
             Self::BusyPoll => {
@@ -257,7 +257,7 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
         }
         SweepParameter::RxRing => nic.physical().into_iter().find_map(|nic| {
             let name = &nic.name;
-            let max = host.driver(name.name(), DriverFact::RxRingMost).ok().filter(|max| value > max)?;
+            let max = host.driver(name.name(), DriverProperty::MaxRxRing).ok().filter(|max| value > max)?;
             Some(format!("{parameter}={value}: a receive ring of {name} has at most {max} descriptors"))
         }),
         _ => None,
@@ -316,7 +316,7 @@ mod tests {
             |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
         assert_eq!(limit_error(&host, "mtu=1500,99999"), None, "no remark");
         host.packet_sizes = Some(68..=9600);
-        host.put_driver("eth1", DriverFact::RxRingMost, 4096);
+        host.put_driver("eth1", DriverProperty::MaxRxRing, 4096);
         assert_eq!(limit_error(&host, "mtu=68,9600"), None);
         assert_eq!(limit_error(&host, "rx-ring=4096"), None);
         for (text, why) in [

@@ -165,7 +165,7 @@ impl Watch {
     }
 
     /// Observes the interval since the last call. The first observation has no rates.
-    pub fn look(&mut self, host: &dyn Host) -> Observation {
+    pub fn observe(&mut self, host: &dyn Host) -> Observation {
         let mut missing = Vec::new();
         let nics: Vec<Nic> = self.interfaces.iter().filter_map(|name| interface::read(host, name)).collect();
         for name in self.interfaces.iter().filter(|name| nics.iter().all(|nic| nic.name != **name)) {

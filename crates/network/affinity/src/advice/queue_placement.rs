@@ -7,7 +7,7 @@
 //! Documentation/networking/scaling.rst ("one for each CPU in the system ... hyperthreading"), ethtool(8) (-L, -X).
 
 use super::zones::{Node, Zone};
-use crate::ethtool::DriverFact;
+use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::interface::Nic;
 use crate::pairs::{Class, Pair, classify};
@@ -31,8 +31,8 @@ impl DriverCapabilities {
     /// Queries the driver of `nic`.
     pub fn of(host: &dyn Host, nic: &Nic) -> Self {
         let fact = |fact| host.driver(nic.name.name(), fact).ok();
-        let is_combined = fact(DriverFact::CombinedChannels).map(|combined| combined > 0);
-        let can_change = fact(DriverFact::ChannelsMost).is_some_and(|most| most > 1);
+        let is_combined = fact(DriverProperty::CombinedChannels).map(|combined| combined > 0);
+        let can_change = fact(DriverProperty::MaxChannels).is_some_and(|most| most > 1);
         Self {
             is_combined: is_combined.filter(|_| can_change),
             has_table: host.rss_table(nic.name.name()).is_ok(),

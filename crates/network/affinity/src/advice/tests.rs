@@ -60,7 +60,7 @@ fn topology_decides_only_where_the_measurement_does_not() {
     let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
     let ranking = candidates(&places, &nic(Some(0)), &all_pairs(&[1, 2]));
     let choice =
-        |shared: &[f64], same: &[f64]| measured(&two_pairs(shared, same), &ranking).unwrap().choice.class;
+        |shared: &[f64], same: &[f64]| evaluate(&two_pairs(shared, same), &ranking).unwrap().choice.class;
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[30.2, 31.2, 29.2]), Class::SharedCache);
     // A difference that is not significant may still be too large to ignore.
     assert_eq!(choice(&[30.0, 31.0, 29.0], &[30.5, 31.5, 29.5]), Class::SameCpu);
@@ -83,9 +83,9 @@ fn losses_weigh_against_a_pair() {
     let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
     let ranking = candidates(&places, &nic(Some(0)), &all_pairs(&[1, 2]));
     let mut analysis = two_pairs(&[9.0, 9.1, 8.9], &[10.0, 10.1, 9.9]);
-    assert_eq!(measured(&analysis, &ranking).unwrap().choice.class, Class::SameCpu);
+    assert_eq!(evaluate(&analysis, &ranking).unwrap().choice.class, Class::SameCpu);
     let same = &mut analysis.pairs[0];
     (same.loss, same.weighed_gbps) = (0.63, same.gbps.iter().map(|gbps| gbps * 0.37).collect());
-    let found = measured(&analysis, &ranking).unwrap();
+    let found = evaluate(&analysis, &ranking).unwrap();
     assert_eq!((found.choice.class, found.best.class), (Class::SharedCache, Class::SharedCache));
 }

@@ -32,7 +32,7 @@ const CAPABILITIES: [(u32, &str, &str); 4] = [
 ];
 
 /// Checks the system that this program runs on.
-pub fn look(host: &dyn Host, findings: &mut Findings) {
+pub fn check(host: &dyn Host, findings: &mut Findings) {
     if let Err(error) = host.read("proc/self/status") {
         findings.bad(
             "proc",

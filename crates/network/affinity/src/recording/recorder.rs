@@ -3,7 +3,7 @@
 use super::{FORMAT, Facts, Recording, archived, redaction};
 use crate::advice::DriverCapabilities;
 use crate::counters::Reading;
-use crate::ethtool::DriverFact;
+use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::interface;
@@ -112,9 +112,9 @@ pub(super) fn of(host: &dyn Host, pause: &mut dyn FnMut()) -> Recording {
     FOR_PEOPLE.iter().for_each(|path| drop(recorder.read(path)));
     // Not through the recorder: only the result is recorded.
     let mut watch = Watch::new(names);
-    watch.look(host);
+    watch.observe(host);
     pause();
-    let observation = redaction::anonymised(watch.look(host));
+    let observation = redaction::anonymised(watch.observe(host));
     let mut recording = recorder.seen.into_inner().ignore_poison();
     let facts = &mut recording.facts;
     (facts.affinity_recording, facts.places, facts.observation) = (FORMAT, host.places(), observation);
@@ -166,7 +166,7 @@ impl Host for Recorder<'_> {
         Some(found)
     }
 
-    fn driver(&self, interface: &str, fact: DriverFact) -> io::Result<u64> {
+    fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64> {
         let value = self.host.driver(interface, fact)?;
         self.facts(interface, |facts, name| facts.drivers.push((name, fact, value)));
         Ok(value)
@@ -193,7 +193,7 @@ impl Host for Recorder<'_> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    fn set_driver(&self, _interface: &str, _fact: DriverFact, _value: u64) -> io::Result<()> {
+    fn set_driver(&self, _interface: &str, _fact: DriverProperty, _value: u64) -> io::Result<()> {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 

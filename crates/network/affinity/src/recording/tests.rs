@@ -35,8 +35,8 @@ fn host() -> FakeHost {
         host.put(&format!("{net}/eth{nic}/device/driver"), "-> ../bus/pci/drivers/ixgbe");
         host.put(&format!("{net}/eth{nic}/address"), "aa:bb:cc:dd:ee:02");
         host.put(&format!("proc/irq/4{nic}/smp_affinity_list"), "0-7");
-        host.put_driver(&format!("eth{nic}"), DriverFact::ChannelsMost, 8);
-        host.put_driver(&format!("eth{nic}"), DriverFact::CombinedChannels, 1);
+        host.put_driver(&format!("eth{nic}"), DriverProperty::MaxChannels, 8);
+        host.put_driver(&format!("eth{nic}"), DriverProperty::CombinedChannels, 1);
     }
     host.put("proc/interrupts", "  CPU0\n 40: 1 PCI eth0-TxRx-0\n 41: 1 PCI eth1-TxRx-0");
     host.cpus = topology(2, 1, 4, 1);

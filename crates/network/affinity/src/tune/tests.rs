@@ -29,7 +29,7 @@ impl<'a> Work<'a> {
             self.bytes += 1 << 40;
             self.second += 1;
             self.host.put_sockets(vec![socket(1, 100, Some(self.bytes))]);
-            let observation = self.watch.look(self.host);
+            let observation = self.watch.observe(self.host);
             decisions.extend(
                 self.tuner
                     .step(&observation, journal.as_deref_mut(), Duration::from_secs(self.second))
@@ -60,7 +60,7 @@ fn a_flow_and_its_reader_move_to_two_cores_of_the_nics_socket_and_settings_are_r
     let decisions = work.looks(4, Some(&mut journal));
     let moved = acts(&decisions, DecisionKind::Moved);
     assert!(!moved.is_empty(), "{decisions:?}");
-    let (flow, reader) = (work.watch.look(&host).queues[0].cpu.unwrap(), host.thread_cpus(7).unwrap());
+    let (flow, reader) = (work.watch.observe(&host).queues[0].cpu.unwrap(), host.thread_cpus(7).unwrap());
     assert!(flow < 2 && reader.iter().all(|cpu| cpu < 2 && cpu != flow), "{flow} {reader}");
     assert!(decisions.iter().any(|decision| decision.why.contains("one CPU for both")), "{decisions:?}");
     // Nothing more is changed, however long it runs.
@@ -288,9 +288,9 @@ fn observed(host: &FakeHost) -> Observation {
         );
         host.put_sockets(vec![socket(1, 100, Some(look << 40)), socket(2, 200, Some(look << 39))]);
         if look == 1 {
-            return watch.look(host);
+            return watch.observe(host);
         }
-        watch.look(host);
+        watch.observe(host);
     }
     unreachable!("the second look is given")
 }
@@ -333,7 +333,7 @@ fn flows_below_the_minimum_rate_are_left_alone() {
         let (mut watch, mut tuner) = (watch(), Tuner::new(exclusions));
         for second in 0..4 {
             host.put_sockets(vec![socket(1, 100, Some(second << 40))]);
-            let mut observation = watch.look(&host);
+            let mut observation = watch.observe(&host);
             observation.flows.iter_mut().for_each(|flow| flow.received = Some(gbps * 125e6));
             tuner.step(&observation, Some(&mut journal), Duration::from_secs(second)).unwrap();
         }
@@ -377,7 +377,7 @@ fn sixteen_queues_are_spread_over_the_nics_node() {
         };
         let head: String = (0..16).map(|cpu| format!(" CPU{cpu}")).collect();
         host.put("proc/interrupts", &format!("{head}\n{}", (0..16).map(line).collect::<Vec<_>>().join("\n")));
-        let observation = watch.look(&host);
+        let observation = watch.observe(&host);
         used.extend(observation.flows.iter().filter_map(|flow| flow.arrives[0].1));
         tuner.step(&observation, Some(&mut journal), Duration::from_secs(second)).unwrap();
     }

@@ -55,10 +55,10 @@ pub(crate) fn watch() -> Watch {
 fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
     let host = host();
     let mut watch = watch();
-    assert!(watch.look(&host).flows.is_empty());
+    assert!(watch.observe(&host).flows.is_empty());
     host.put_sockets(vec![socket(1, 100, Some(1 << 40)), socket(2, 101, Some(0)), socket(3, 0, None)]);
     host.put("proc/interrupts", "  CPU0 CPU1 CPU2 CPU3\n 50: 100 0 900 0 PCI eth0-TxRx-0");
-    let observation = watch.look(&host);
+    let observation = watch.observe(&host);
     assert_eq!((observation.connections, observation.flows.len(), observation.threads.len()), (3, 2, 1));
     assert_eq!(
         (
@@ -94,7 +94,7 @@ fn of_several_threads_the_one_that_waits_owns_the_flow() {
     let mut watch = watch();
     let look = |watch: &mut Watch, bytes: u64| {
         host.put_sockets(vec![socket(1, 100, Some(bytes))]);
-        watch.look(&host)
+        watch.observe(&host)
     };
     look(&mut watch, 0);
     let observation = look(&mut watch, 1 << 40);
@@ -115,7 +115,7 @@ fn of_several_threads_the_one_that_waits_owns_the_flow() {
 #[test]
 fn missing_kernel_data_is_reported_and_the_rest_works() {
     let host = FakeHost::default();
-    let observation = watch().look(&host);
+    let observation = watch().observe(&host);
     assert!(
         observation.missing.iter().any(|words| words.contains("no interface eth0")),
         "{:?}",
@@ -134,8 +134,8 @@ fn missing_kernel_data_is_reported_and_the_rest_works() {
     without.cpus = host.cpus.clone();
     without.addresses = std::mem::take(&mut host.addresses);
     let mut watch = watch();
-    watch.look(&without);
-    let observation = watch.look(&without);
+    watch.observe(&without);
+    let observation = watch.observe(&without);
     let missing = observation.missing.join("\n");
     assert!(missing.contains("inet_diag") && missing.contains("steered in software"), "{missing}");
     if cfg!(target_endian = "little") {
@@ -146,13 +146,13 @@ fn missing_kernel_data_is_reported_and_the_rest_works() {
     }
     assert!(matches!(observation.queues[0].setting, Setting::Rps { .. }));
     without.addresses.clear();
-    assert!(watch.look(&without).missing.iter().any(|words| words.contains("has no address")));
+    assert!(watch.observe(&without).missing.iter().any(|words| words.contains("has no address")));
 }
 
 #[test]
 fn a_manually_bound_interrupt_is_distinguished_from_a_driver_default() {
     let host = host();
-    let taken = || watch().look(&host).queues[0].taken.clone();
+    let taken = || watch().observe(&host).queues[0].taken.clone();
     assert_eq!(taken(), None);
     host.put("proc/irq/50/smp_affinity_list", "1");
     assert!(taken().unwrap().contains("CPUs 1"));
@@ -167,16 +167,16 @@ fn a_bonds_flows_are_those_of_the_queues_below_it() {
     host.put("sys/class/net/bond0/queues/rx-0/rps_cpus", "0");
     let eth0: Interface = "eth0".parse().unwrap();
     let mut watch = Watch::new(vec!["bond0".parse().unwrap(), eth0.clone()]);
-    watch.look(&host);
+    watch.observe(&host);
     host.put_sockets(vec![socket(1, 100, Some(1 << 40))]);
-    let observation = watch.look(&host);
+    let observation = watch.observe(&host);
     assert_eq!(observation.queues.iter().map(|queue| &queue.interface).collect::<Vec<_>>(), [&eth0]);
     assert_eq!(observation.queues[0].setting, Setting::Irq(50));
     assert_eq!(observation.flows[0].arrives, [(eth0, None)]);
     // Below a macvlan in a container, no queue is visible.
     host.put("sys/class/net/mv0/uevent", "DEVTYPE=macvlan");
     host.put("sys/class/net/mv0/queues/rx-0/rps_cpus", "0");
-    let observation = Watch::new(vec!["mv0".parse().unwrap()]).look(&host);
+    let observation = Watch::new(vec!["mv0".parse().unwrap()]).observe(&host);
     assert!(observation.queues.is_empty(), "{:?}", observation.queues);
     assert!(
         observation.missing.iter().any(|words| words.contains("mv0 is a macvlan")),

@@ -1,6 +1,6 @@
 //! The hosts of the corpus, generated.
 
-use longma_affinity::ethtool::DriverFact;
+use longma_affinity::ethtool::DriverProperty;
 use longma_affinity::fake::{FakeHost, topology};
 use longma_affinity::recording::{Recording, record};
 use longma_affinity::sockets::Socket;
@@ -213,8 +213,8 @@ impl Shape {
             }
             let name = format!("eth{number}");
             if self.can_reduce {
-                host.put_driver(&name, DriverFact::ChannelsMost, self.queues.into());
-                host.put_driver(&name, DriverFact::CombinedChannels, self.queues.into());
+                host.put_driver(&name, DriverProperty::MaxChannels, self.queues.into());
+                host.put_driver(&name, DriverProperty::CombinedChannels, self.queues.into());
             }
         }
         host

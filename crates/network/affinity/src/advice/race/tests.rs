@@ -1,6 +1,6 @@
 //! Tests of the race on simulated hosts with a known best pair, and on recorded sweeps.
 
-use super::super::{candidates, measured, tests::nic};
+use super::super::{candidates, evaluate, tests::nic};
 use super::*;
 use crate::analysis::{PairResult, median};
 use crate::fake::topology;
@@ -54,7 +54,7 @@ fn choice(places: &[CpuLocation], nic_node: u32, run: &mut dyn FnMut(Pair, usize
     }
     let runs = so_far.0.values().map(Vec::len).sum();
     assert!(runs <= race.most_runs(), "{runs} of {}", race.most_runs());
-    (measured(&so_far.analysis(places), &ranking).unwrap().choice.pair, runs)
+    (evaluate(&so_far.analysis(places), &ranking).unwrap().choice.pair, runs)
 }
 
 /// A host with arbitrary costs of classes and distances and arbitrary load by other programs.
