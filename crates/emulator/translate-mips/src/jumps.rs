@@ -27,7 +27,7 @@ impl Condition {
 
 impl Lowering<'_> {
     fn slot_writes(&self, pc: u64, registers: [u8; 2]) -> bool {
-        let slot = self.reach.instruction(pc.wrapping_add(4));
+        let slot = self.reachable.instruction(pc.wrapping_add(4));
         slot.is_some_and(|slot| slot.destination() != 0 && registers.contains(&slot.destination()))
     }
 
@@ -187,14 +187,14 @@ impl Lowering<'_> {
     /// Whether an operand of the condition is written before the branch, including by a deferred value.
     fn may_change(&self, condition: Condition, pc: u64, live: Set) -> bool {
         let compared = bit(condition.holds.j) | bit(condition.holds.d);
-        let slot = self.reach.instruction(pc.wrapping_add(4));
+        let slot = self.reachable.instruction(pc.wrapping_add(4));
         let written = slot.map_or(0, |slot| bit(general(slot.destination())));
         compared & (written | self.deferred_set() & live) != 0
     }
 
     /// Emits the delay slot of a branch on a floating-point flag and returns the branch condition.
     fn flag_across_slot(&mut self, instruction: Instruction, pc: u64, live: Set) -> Condition {
-        let slot = self.reach.instruction(pc.wrapping_add(4));
+        let slot = self.reachable.instruction(pc.wrapping_add(4));
         if !slot.is_some_and(Instruction::writes_condition) {
             self.slot(pc, live);
             return self.condition(instruction);
@@ -248,7 +248,7 @@ impl Lowering<'_> {
         if instruction.op == Op::Beq {
             std::mem::swap(&mut condition.holds, &mut condition.fails);
         }
-        let slot = self.reach.instruction(pc.wrapping_add(4));
+        let slot = self.reachable.instruction(pc.wrapping_add(4));
         if slot.is_some_and(Instruction::may_need_scratch) {
             self.assembler.two(La::Movgr2scr, SPARE, SCRATCH);
             self.slot(pc, live);

@@ -18,7 +18,7 @@ pub const SPARE_SOURCE: u8 = 26;
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    pub reach: &'a ReachableCode,
+    pub reachable: &'a ReachableCode,
     /// Source registers with known values.
     pub known: [Option<i64>; 32],
     /// What else is known about the source registers.
@@ -59,16 +59,16 @@ struct Stub {
 }
 
 impl<'a> Lowering<'a> {
-    pub fn new(reach: &'a ReachableCode, options: &Options) -> Self {
+    pub fn new(reachable: &'a ReachableCode, options: &Options) -> Self {
         Self {
             assembler: Assembler::default(),
             unit: Unit::default(),
-            reach,
+            reachable,
             known: [None; 32],
             widths: [Width::UNKNOWN; 32],
             product: None,
             deferred_values: [None; MAX_DEFERRED],
-            live: Liveness::new(reach, options.has(Optimization::Loops)),
+            live: Liveness::new(reachable, options.has(Optimization::Loops)),
             live_before: EVERYTHING,
             live_after: EVERYTHING,
             stubs: Vec::new(),
@@ -93,7 +93,8 @@ impl<'a> Lowering<'a> {
         let mut pc = leader;
         loop {
             self.pc = pc;
-            if pc != leader && self.reach.leaders.contains(&pc) || !self.reach.words.contains_key(&pc) {
+            if pc != leader && self.reachable.leaders.contains(&pc) || !self.reachable.words.contains_key(&pc)
+            {
                 self.settle(pc);
                 self.flush(self.live.before(pc));
                 if next != Some(pc) {
@@ -101,7 +102,7 @@ impl<'a> Lowering<'a> {
                 }
                 return;
             }
-            let Some(instruction) = self.reach.instruction(pc) else {
+            let Some(instruction) = self.reachable.instruction(pc) else {
                 self.settle(pc);
                 self.flush(EVERYTHING);
                 exit(&mut self.assembler, &mut self.unit, pc, Exit::Illegal);
@@ -203,7 +204,7 @@ impl<'a> Lowering<'a> {
     /// computed.
     pub fn slot(&mut self, pc: u64, live: Set) {
         let slot_pc = pc.wrapping_add(4);
-        let slot = self.reach.instruction(slot_pc);
+        let slot = self.reachable.instruction(slot_pc);
         let Some(instruction) = slot.filter(|slot| !slot.has_delay_slot() && !matches!(slot.op, Op::Syscall))
         else {
             self.flush(EVERYTHING);
@@ -212,7 +213,7 @@ impl<'a> Lowering<'a> {
             return;
         };
         (self.live_before, self.live_after) = (slot_before(instruction, live), live);
-        (self.in_slot, self.compared) = (true, self.reach.instruction(pc).map_or(0, Instruction::read));
+        (self.in_slot, self.compared) = (true, self.reachable.instruction(pc).map_or(0, Instruction::read));
         self.single(instruction);
         (self.in_slot, self.compared) = (false, 0);
         self.settle_in_slot();
@@ -221,12 +222,16 @@ impl<'a> Lowering<'a> {
 
     /// Liveness before the delay slot of the branch at `pc`, given the liveness `live` after it.
     pub fn before_slot(&self, pc: u64, live: Set) -> Set {
-        self.reach.instruction(pc.wrapping_add(4)).map_or(EVERYTHING, |slot| slot_before(slot, live))
+        self.reachable.instruction(pc.wrapping_add(4)).map_or(EVERYTHING, |slot| slot_before(slot, live))
     }
 
     /// The next instruction of the block, for pairs that are lowered together.
     pub fn following(&self) -> Option<Instruction> {
         let pc = self.pc.wrapping_add(4);
-        if self.in_slot || self.reach.leaders.contains(&pc) { None } else { self.reach.instruction(pc) }
+        if self.in_slot || self.reachable.leaders.contains(&pc) {
+            None
+        } else {
+            self.reachable.instruction(pc)
+        }
     }
 }

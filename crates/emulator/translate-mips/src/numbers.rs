@@ -92,19 +92,20 @@ pub fn signal_from_mips(number: u64) -> u64 {
     }
 }
 
-fn each(set: u64, number: fn(u64) -> u64) -> u64 {
+/// Applies a conversion to each signal of a set.
+fn map_signals(set: u64, number: fn(u64) -> u64) -> u64 {
     let signals = (1..=64).filter(|signal| set >> (signal - 1) & 1 != 0).map(number);
     signals.filter(|signal| (1..=64).contains(signal)).fold(0, |sum, signal| sum | 1 << (signal - 1))
 }
 
 /// Converts a signal set from generic to MIPS numbers.
 pub fn set_to_mips(set: u64) -> u64 {
-    each(set, signal_to_mips)
+    map_signals(set, signal_to_mips)
 }
 
 /// Converts a signal set from MIPS to generic numbers.
 pub fn set_from_mips(set: u64) -> u64 {
-    each(set, signal_from_mips)
+    map_signals(set, signal_from_mips)
 }
 
 fn convert(table: &[(u64, u64)], same: u64, flags: u64, to_mips: bool) -> u64 {
@@ -115,7 +116,7 @@ fn convert(table: &[(u64, u64)], same: u64, flags: u64, to_mips: bool) -> u64 {
         .fold(flags & same, |sum, (from, to)| if flags & from != 0 { sum | to } else { sum })
 }
 
-/// Converts open(2) flags from MIPS to generic values, including O_CLOEXEC and O_NONBLOCK of other calls.
+/// Converts open(2) flags from MIPS to generic values. Also for calls that only take O_CLOEXEC and O_NONBLOCK.
 pub fn open_flags(flags: u64) -> u64 {
     convert(&OPEN, OPEN_SAME, flags, false)
 }

@@ -61,7 +61,7 @@ impl Lowering<'_> {
     /// writes it, because the caller may read hi and lo after the call: compilers that analyse the callee (GCC's
     /// -fipa-ra) know if it leaves them unchanged.
     pub(super) fn settle_at_end(&mut self, instruction: Instruction, pc: u64) {
-        let slot = self.reach.instruction(pc.wrapping_add(4));
+        let slot = self.reachable.instruction(pc.wrapping_add(4));
         let slot_reads = slot.is_some_and(|slot| matches!(slot.op, Op::Mflo | Op::Mfhi | Op::Break));
         if !slot_reads && is_return(instruction) {
             self.product = None;

@@ -61,7 +61,7 @@ pub fn serve(instruction: Instruction, state: &mut State) -> ServiceResult {
     let imm = i64::from(instruction.imm());
     let word = |value: Option<i32>| value.map(|value| i64::from(value) as u64);
     let double = |value: Option<i64>| value.map(|value| value as u64);
-    let sum = match instruction.op {
+    let result = match instruction.op {
         Op::Add => word((s as i32).checked_add(t as i32)),
         Op::Sub => word((s as i32).checked_sub(t as i32)),
         Op::Addi => word((s as i32).checked_add(imm as i32)),
@@ -84,7 +84,7 @@ pub fn serve(instruction: Instruction, state: &mut State) -> ServiceResult {
             return ServiceResult::Done;
         }
     };
-    let Some(value) = sum else { return ServiceResult::Trap(Trap::Break(OVERFLOW)) };
+    let Some(value) = result else { return ServiceResult::Trap(Trap::Break(OVERFLOW)) };
     let register = general(instruction.destination());
     if register != 0 {
         state.x[usize::from(register)] = value;

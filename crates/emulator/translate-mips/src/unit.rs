@@ -13,33 +13,33 @@ use longma_translate::optimizations::{Optimization, Options};
 const MAX_INSTRUCTIONS: usize = 3000;
 
 /// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true.
-fn reach(
+fn reachable(
     start: u64,
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> ReachableCode {
-    let mut reach = ReachableCode { words: FxHashMap::default(), leaders: BTreeSet::new() };
+    let mut reachable = ReachableCode { words: FxHashMap::default(), leaders: BTreeSet::new() };
     let mut visited = FxHashSet::default();
     let mut work_list = std::collections::VecDeque::from([start]);
     while let Some(leader) = work_list.pop_front() {
         let is_new = leader == start || !known(leader);
-        if !is_new || reach.leaders.contains(&leader) || visited.len() >= MAX_INSTRUCTIONS {
+        if !is_new || reachable.leaders.contains(&leader) || visited.len() >= MAX_INSTRUCTIONS {
             continue;
         }
         let mut pc = leader;
         while visited.insert(pc) {
             let Some(word) = fetch(pc) else { break };
-            reach.words.insert(pc, word);
+            reachable.words.insert(pc, word);
             if pc == leader {
-                reach.leaders.insert(leader);
+                reachable.leaders.insert(leader);
             }
             let Some(instruction) = decode(word) else { break };
             if let Some(next) = successors(instruction, pc) {
                 if instruction.has_delay_slot()
                     && let Some(word) = fetch(pc.wrapping_add(4))
                 {
-                    reach.words.insert(pc.wrapping_add(4), word);
+                    reachable.words.insert(pc.wrapping_add(4), word);
                 }
                 if options.has(Optimization::Units) {
                     work_list.extend(next);
@@ -51,11 +51,11 @@ fn reach(
                 break;
             }
         }
-        if visited.contains(&leader) && reach.words.contains_key(&leader) {
-            reach.leaders.insert(leader);
+        if visited.contains(&leader) && reachable.words.contains_key(&leader) {
+            reachable.leaders.insert(leader);
         }
     }
-    reach
+    reachable
 }
 
 /// Translates the code that is reachable from `start`. `fetch` reads source code. Addresses for which `known` returns
@@ -66,10 +66,10 @@ pub fn translate(
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let reach = reach(start, fetch, known, options);
-    let mut lowering = Lowering::new(&reach, options);
+    let reachable = reachable(start, fetch, known, options);
+    let mut lowering = Lowering::new(&reachable, options);
     let mut begins = FxHashMap::default();
-    let leaders: Vec<u64> = reach.leaders.iter().copied().collect();
+    let leaders: Vec<u64> = reachable.leaders.iter().copied().collect();
     for (index, &leader) in leaders.iter().enumerate() {
         let begin = lowering.assembler.words.len();
         begins.insert(leader, begin);
@@ -86,13 +86,14 @@ pub fn translate(
         entries.insert(pc, at);
         exit(&mut lowering.assembler, &mut unit, pc, Exit::To(pc));
     }
-    unit.sources = ranges(&reach).into_iter().map(|(first, count)| (first, 4 * u64::from(count))).collect();
+    unit.sources =
+        ranges(&reachable).into_iter().map(|(first, count)| (first, 4 * u64::from(count))).collect();
     unit.words = lowering.assembler.finish(&entries);
     unit
 }
 
-fn ranges(reach: &ReachableCode) -> Vec<(u64, u32)> {
-    let mut addresses: Vec<u64> = reach.words.keys().copied().collect();
+fn ranges(reachable: &ReachableCode) -> Vec<(u64, u32)> {
+    let mut addresses: Vec<u64> = reachable.words.keys().copied().collect();
     addresses.sort_unstable();
     let mut ranges: Vec<(u64, u32)> = Vec::new();
     for pc in addresses {

@@ -94,19 +94,19 @@ struct Step {
 }
 
 impl Step {
-    fn of(reach: &ReachableCode, pc: u64, across: bool) -> Self {
+    fn of(reachable: &ReachableCode, pc: u64, across: bool) -> Self {
         let unknown =
             |reads| Self { pc, reads, writes: 0, next: Vec::new(), past: None, slot: None, beyond: 0 };
-        let Some(instruction) = reach.instruction(pc) else { return unknown(EVERYTHING) };
+        let Some(instruction) = reachable.instruction(pc) else { return unknown(EVERYTHING) };
         let (reads, writes) = (instruction.reads(), instruction.writes());
         let known = Self { writes, ..unknown(reads) };
         let live_through = if across { 0 } else { GENERAL };
         let Some(next) = successors(instruction, pc).filter(|_| instruction.has_delay_slot()) else {
             let next_pc = pc.wrapping_add(4);
-            let beyond = if reach.leaders.contains(&next_pc) { live_through } else { 0 };
+            let beyond = if reachable.leaders.contains(&next_pc) { live_through } else { 0 };
             return Self { next: vec![next_pc], beyond, ..known };
         };
-        let Some(slot) = reach.instruction(pc.wrapping_add(4)) else { return unknown(EVERYTHING) };
+        let Some(slot) = reachable.instruction(pc.wrapping_add(4)) else { return unknown(EVERYTHING) };
         let beyond = match instruction.op {
             // The assembler temporary never holds a result. It is dead after a return, like hi and lo.
             Op::Jr | Op::JrHb if instruction.rs() == 31 => GENERAL & !bit(general(ASSEMBLER_TEMPORARY)),
@@ -141,8 +141,9 @@ pub(super) struct Liveness {
 impl Liveness {
     /// Computes liveness for all reachable code. If `across` is false, it is not analysed across blocks: all
     /// general-purpose registers are live at the end of each block.
-    pub fn new(reach: &ReachableCode, across: bool) -> Self {
-        let mut steps: Vec<Step> = reach.words.keys().map(|pc| Step::of(reach, *pc, across)).collect();
+    pub fn new(reachable: &ReachableCode, across: bool) -> Self {
+        let mut steps: Vec<Step> =
+            reachable.words.keys().map(|pc| Step::of(reachable, *pc, across)).collect();
         steps.sort_unstable_by_key(|step| std::cmp::Reverse(step.pc));
         let mut before: FxHashMap<u64, Set> = steps.iter().map(|step| (step.pc, 0)).collect();
         loop {

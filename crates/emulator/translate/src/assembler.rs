@@ -86,14 +86,14 @@ impl Assembler {
     }
 
     /// Emits a branch or jump. [`Self::finish`] fills in its offset.
-    pub fn jump(&mut self, instruction: Instruction, goal: JumpTarget) {
-        self.jumps.push((self.words.len(), instruction, goal));
+    pub fn jump(&mut self, instruction: Instruction, jump_target: JumpTarget) {
+        self.jumps.push((self.words.len(), instruction, jump_target));
         self.words.push(0);
     }
 
-    /// Emits `b goal`.
-    pub fn go(&mut self, goal: JumpTarget) {
-        self.jump(Instruction::new(Op::B), goal);
+    /// Emits `b jump_target`.
+    pub fn go(&mut self, jump_target: JumpTarget) {
+        self.jump(Instruction::new(Op::B), jump_target);
     }
 
     /// Emits a `nop` if the block that starts at `begin` is empty, so that each block has a distinct first word to
@@ -138,7 +138,7 @@ impl Assembler {
         let mut outside: Vec<u64> = self
             .jumps
             .iter()
-            .filter_map(|(_, _, goal)| match goal {
+            .filter_map(|(_, _, jump_target)| match jump_target {
                 JumpTarget::Source(pc) if !entries.contains_key(pc) => Some(*pc),
                 _ => None,
             })
@@ -151,8 +151,8 @@ impl Assembler {
     /// Fills in the offsets of all jumps and returns the words. `entries` must contain every source address that is
     /// jumped to.
     pub fn finish(mut self, entries: &FxHashMap<u64, usize>) -> Vec<u32> {
-        for (at, mut instruction, goal) in self.jumps {
-            let to = match goal {
+        for (at, mut instruction, jump_target) in self.jumps {
+            let to = match jump_target {
                 JumpTarget::Source(pc) => entries[&pc],
                 JumpTarget::Label(label) => self.labels[label].expect("every label is placed"),
             };

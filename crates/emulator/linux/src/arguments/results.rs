@@ -70,7 +70,7 @@ struct TemporaryBuffer {
     /// The guest address of the result.
     address: u64,
     /// The buffer, which may be larger than the result.
-    room: Vec<u8>,
+    storage: Vec<u8>,
     length: usize,
     extent: Extent,
 }
@@ -90,15 +90,15 @@ impl TemporaryBuffer {
     /// Allocates a buffer for a message.
     fn for_message(address: u64, bytes: u64, extent: Extent) -> Self {
         let length = bytes as usize;
-        let mut room = REUSED_BUFFER.take();
-        if room.len() < length {
-            room = vec![0; length];
+        let mut storage = REUSED_BUFFER.take();
+        if storage.len() < length {
+            storage = vec![0; length];
         }
-        Self { address, room, length, extent }
+        Self { address, storage, length, extent }
     }
 
     fn bytes(&self) -> &[u8] {
-        &self.room[..self.length]
+        &self.storage[..self.length]
     }
 
     fn overlaps(&self, address: u64, bytes: u64) -> bool {
@@ -108,8 +108,8 @@ impl TemporaryBuffer {
 
 impl Drop for TemporaryBuffer {
     fn drop(&mut self) {
-        if matches!(self.extent, Extent::Counted { .. }) && self.room.len() <= MAX_REUSED_BUFFER_BYTES {
-            REUSED_BUFFER.set(std::mem::take(&mut self.room));
+        if matches!(self.extent, Extent::Counted { .. }) && self.storage.len() <= MAX_REUSED_BUFFER_BYTES {
+            REUSED_BUFFER.set(std::mem::take(&mut self.storage));
         }
     }
 }
@@ -146,17 +146,17 @@ impl<'m> Results<'m> {
             return Ok(0);
         }
         let (_, in_range) = in_range(self.memory, address, bytes)?;
-        let mut room = Vec::new();
+        let mut storage = Vec::new();
         if is_copied && in_range > 0 && self.memory.can_write(address, in_range) {
-            room = vec![0; in_range as usize];
+            storage = vec![0; in_range as usize];
         }
-        if room.is_empty() || self.memory.read(address, &mut room).is_err() {
+        if storage.is_empty() || self.memory.read(address, &mut storage).is_err() {
             return self.in_place(address, bytes);
         }
         // If two structures overlap, as the sets of select(2) may, the kernel writes the later one over the first.
         let is_second = self.buffers.iter().any(|buffer| buffer.overlaps(address, bytes));
-        let extent = if is_second { Extent::Whole } else { Extent::Changed(room.clone()) };
-        Ok(self.push_buffer(TemporaryBuffer { address, length: room.len(), room, extent }))
+        let extent = if is_second { Extent::Whole } else { Extent::Changed(storage.clone()) };
+        Ok(self.push_buffer(TemporaryBuffer { address, length: storage.len(), storage, extent }))
     }
 
     /// The host address of a buffer of `bytes` bytes that the call fills from the start with as many bytes as it
@@ -199,7 +199,7 @@ impl<'m> Results<'m> {
     }
 
     fn push_buffer(&mut self, mut buffer: TemporaryBuffer) -> u64 {
-        let pointer = buffer.room.as_mut_ptr() as u64;
+        let pointer = buffer.storage.as_mut_ptr() as u64;
         self.buffers.push(buffer);
         pointer
     }

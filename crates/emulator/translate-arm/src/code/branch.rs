@@ -21,7 +21,7 @@ impl Lowering<'_> {
             Op::B if self.index + 1 < self.block.0.len() => {}
             Op::B => {
                 if let Some(target) = i.target(self.pc) {
-                    self.leave(self.reach.lead(self.leader, target));
+                    self.leave(self.reachable.lead(self.leader, target));
                 }
             }
             Op::Bl => {
@@ -29,8 +29,8 @@ impl Lowering<'_> {
                 self.link(next);
                 self.known.flags = Flags::Stored;
                 if let Some(target) = i.target(self.pc) {
-                    let goal = self.goal(target);
-                    self.assembler.jump(Code::new(La::Bl), goal);
+                    let jump_target = self.jump_target(target);
+                    self.assembler.jump(Code::new(La::Bl), jump_target);
                 }
                 self.leave(next);
             }
@@ -54,7 +54,8 @@ impl Lowering<'_> {
     fn jump_to_register(&mut self, i: Instruction) {
         self.settle();
         let register = self.jumped_to(i.rn());
-        let is_return = i.op == Op::Ret && register == LINK && self.reach.options.has(Optimization::Returns);
+        let is_return =
+            i.op == Op::Ret && register == LINK && self.reachable.options.has(Optimization::Returns);
         let offset = if is_return { 0 } else { 4 * i32::from(register) };
         self.find_code(register);
         if offset != 0 {
@@ -65,7 +66,7 @@ impl Lowering<'_> {
 
     /// Looks up the code address for the source address in a register.
     fn find_code(&mut self, register: u8) {
-        let options = self.reach.options;
+        let options = self.reachable.options;
         if options.has(Optimization::Table) {
             self.assembler.three(La::LdxWu, SCRATCH, register, TABLE);
             return;
@@ -108,11 +109,11 @@ impl Lowering<'_> {
 
     fn branch(&mut self, i: Instruction) {
         let Some(target) = i.target(self.pc) else { return };
-        let target = self.reach.lead(self.leader, target);
+        let target = self.reachable.lead(self.leader, target);
         match self.known_outcome(i) {
             Some(true) => {
                 self.go_to(target);
-                return self.assembler.go(self.goal(target));
+                return self.assembler.go(self.jump_target(target));
             }
             Some(false) => return,
             None => {}
@@ -126,8 +127,8 @@ impl Lowering<'_> {
             Op::Cbz | Op::Cbnz => self.test_of_zero(i),
             _ => self.test_of_bit(i),
         };
-        let goal = self.branch_goal(target);
-        self.assembler.jump(test.branch(), goal);
+        let jump_target = self.branch_goal(target);
+        self.assembler.jump(test.branch(), jump_target);
     }
 
     /// Whether the branch is taken, if its operands are known constants.

@@ -60,7 +60,7 @@ impl Lowering<'_> {
     /// The uses of the flags that the current instruction sets.
     pub fn readers(&self) -> FlagUses {
         let mut readers = self.all_readers();
-        let options = self.reach.options;
+        let options = self.reachable.options;
         readers.is_within_block = readers.stored == 0 && options.has(Optimization::Flags);
         if !options.has(Optimization::Flags) {
             readers.stored = ALL;
@@ -80,7 +80,7 @@ impl Lowering<'_> {
                 readers.stored |= ALL;
                 return readers;
             };
-            let uses = self.reach.used_by(*pc);
+            let uses = self.reachable.used_by(*pc);
             needs_truth_register |= needs_truth(i);
             match i.op {
                 _ if uses.reads.flags == 0 => {}
@@ -92,13 +92,13 @@ impl Lowering<'_> {
                 readers.needs_truth_register = needs_truth_register;
             }
             if let Some(target) = i.target(*pc).filter(|_| i.is_conditional_branch()) {
-                readers.stored |= self.reach.live_at(target).flags;
+                readers.stored |= self.reachable.live_at(target).flags;
             }
             if uses.sets_flags {
                 return readers;
             }
         }
-        readers.stored |= self.reach.live_after(&self.block).flags;
+        readers.stored |= self.reachable.live_after(&self.block).flags;
         readers
     }
 
@@ -108,7 +108,7 @@ impl Lowering<'_> {
             NONE => true,
             STACK => last <= self.index + 1,
             _ => {
-                let writes = |(pc, _): &(u64, _)| self.reach.used_by(*pc).written >> number & 1 != 0;
+                let writes = |(pc, _): &(u64, _)| self.reachable.used_by(*pc).written >> number & 1 != 0;
                 !self.block.0[from.min(last)..last].iter().any(writes)
             }
         }
@@ -236,7 +236,7 @@ impl Lowering<'_> {
             Kind::And => flags & 3 == 0,
             Kind::Add => true,
         };
-        self.reach.options.has(Optimization::Lbt)
+        self.reachable.options.has(Optimization::Lbt)
             && !is_wide
             && readers.is_within_block
             && is_costly

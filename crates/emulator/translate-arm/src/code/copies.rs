@@ -3,7 +3,7 @@
 //! the source addresses with the copy's number in the top byte.
 
 use super::loops::Loops;
-use super::reach::ReachableCode;
+use super::reachable::ReachableCode;
 use crate::instruction::{Instruction, Op, Operand};
 
 /// Bit position of the copy number, above all source addresses.

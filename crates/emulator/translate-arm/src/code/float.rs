@@ -181,7 +181,7 @@ impl Lowering<'_> {
     }
 
     fn float_compare(&mut self, i: Instruction) {
-        if self.reach.options.exact_floats {
+        if self.reachable.options.exact_floats {
             return self.exact_compare(i);
         }
         let operands = self.float_operands(i);
@@ -236,7 +236,7 @@ impl Lowering<'_> {
     /// FCCMP: compares if a condition holds, and sets the flags to an immediate otherwise.
     fn float_compare_if(&mut self, i: Instruction) {
         let immediate_flags = i.bits(0, 4) as u8;
-        let is_exact = self.reach.options.exact_floats;
+        let is_exact = self.reachable.options.exact_floats;
         if is_exact {
             self.settle();
         }

@@ -279,7 +279,7 @@ impl Lowering<'_> {
             return None;
         }
         for (pc, i) in self.block.0.iter().skip(self.index + 1) {
-            let (i, uses) = ((*i)?, self.reach.used_by(*pc));
+            let (i, uses) = ((*i)?, self.reachable.used_by(*pc));
             if (uses.read | uses.written) >> number & 1 != 0 {
                 let steps = matches!(i.row().operands.last(), Some(Operand::Address(b't' | b'p')));
                 let moves_it = steps && i.rn() == number && (i.bits(26, 1) != 0 || i.rd() != number);

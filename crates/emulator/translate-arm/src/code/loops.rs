@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::copies::source;
-use super::reach::ReachableCode;
+use super::reachable::ReachableCode;
 use super::uses::Uses;
 use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::{Location, place, slot};
@@ -80,21 +80,29 @@ struct Graph {
 
 impl Loops {
     /// Finds the loops among leaders that are not entry points.
-    pub fn of(reach: &ReachableCode) -> Self {
-        let leaders: Vec<u64> =
-            reach.leaders.iter().copied().filter(|leader| !reach.entry_points.contains(leader)).collect();
+    pub fn of(reachable: &ReachableCode) -> Self {
+        let leaders: Vec<u64> = reachable
+            .leaders
+            .iter()
+            .copied()
+            .filter(|leader| !reachable.entry_points.contains(leader))
+            .collect();
         let index: FxHashMap<u64, usize> = leaders.iter().copied().zip(0..).collect();
         let edges = leaders
             .iter()
             .map(|leader| {
-                reach.internal_successors(*leader).iter().filter_map(|to| index.get(to).copied()).collect()
+                reachable
+                    .internal_successors(*leader)
+                    .iter()
+                    .filter_map(|to| index.get(to).copied())
+                    .collect()
             })
             .collect();
         let graph = Graph { leaders, edges };
         let mut loops = Self::default();
         let all: Vec<usize> = (0..graph.leaders.len()).collect();
         loops.find_nested(&graph, &all, &mut Vec::new());
-        loops.assign_registers(reach);
+        loops.assign_registers(reachable);
         loops
     }
 
@@ -156,15 +164,15 @@ impl Loops {
 
     /// Assigns registers: source registers in memory take over the LoongArch registers of source registers that the
     /// loop does not use. Prefers the outermost loop in which everything fits.
-    fn assign_registers(&mut self, reach: &ReachableCode) {
+    fn assign_registers(&mut self, reachable: &ReachableCode) {
         let mut counts: FxHashMap<u64, RegisterCounts> = FxHashMap::default();
         for (leader, around) in &self.around {
-            let block = reach.block(*leader).0;
+            let block = reachable.block(*leader).0;
             for (depth, first) in around.iter().enumerate() {
                 let named = counts.entry(*first).or_default();
                 named.has_inner |= depth + 1 < around.len();
                 for (pc, i) in &block {
-                    named.count(reach.used_by(*pc), *i, around.len());
+                    named.count(reachable.used_by(*pc), *i, around.len());
                 }
             }
         }

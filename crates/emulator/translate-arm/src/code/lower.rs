@@ -11,7 +11,7 @@ use super::copies::source;
 use super::exact::depends_on_modes;
 use super::flags::Flags;
 use super::known::{Facts, KnownState};
-use super::reach::{Block, ReachableCode};
+use super::reachable::{Block, ReachableCode};
 use super::unit::Plan;
 use crate::instruction::{Instruction, Op};
 use crate::registers::{Location, SLOT_OF_VECTORS, SLOTS};
@@ -23,7 +23,7 @@ use longma_translate::optimizations::Optimization;
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    pub reach: &'a ReachableCode,
+    pub reachable: &'a ReachableCode,
     /// The states expected at leaders that are not entry points.
     plan: &'a Plan,
     /// The first planning pass: no plan exists yet.
@@ -87,15 +87,15 @@ pub(super) struct BlockResult {
 
 impl<'a> Lowering<'a> {
     /// Without `writes`, only determines states and emits no code.
-    pub fn new(reach: &'a ReachableCode, plan: &'a Plan, writes: bool) -> Self {
+    pub fn new(reachable: &'a ReachableCode, plan: &'a Plan, writes: bool) -> Self {
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
-        let inside = reach.leaders.iter().filter(|leader| !reach.entry_points.contains(leader));
+        let inside = reachable.leaders.iter().filter(|leader| !reachable.entry_points.contains(leader));
         let inner = inside.map(|leader| (*leader, assembler.label())).collect();
         Self {
             assembler,
             unit: Unit::default(),
-            reach,
+            reachable,
             plan,
             is_first: plan.is_empty() && !writes,
             inner,
@@ -125,9 +125,9 @@ impl<'a> Lowering<'a> {
 
     /// Lowers all blocks in address order.
     pub fn all(&mut self) {
-        let leaders: Vec<u64> = self.reach.leaders.iter().copied().collect();
+        let leaders: Vec<u64> = self.reachable.leaders.iter().copied().collect();
         // During planning, the engine's entry comes last, so that the unit's own edges have priority in merges.
-        let engine_entry = self.reach.engine_entry;
+        let engine_entry = self.reachable.engine_entry;
         if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
             self.next = leaders.first().copied();
             self.enter(engine_entry);
@@ -153,11 +153,11 @@ impl<'a> Lowering<'a> {
 
     /// Records the outgoing edges of the block at `leader`. The block must be open.
     fn record_out_states(&mut self, leader: u64) {
-        let block = self.reach.cached_block(leader);
+        let block = self.reachable.cached_block(leader);
         // Only back edges have effects (`prepare_branch`) that later code of the block sees.
         let branches = block.0.iter().filter_map(|(pc, i)| {
             let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
-            Some(self.reach.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
+            Some(self.reachable.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
         });
         let expected_states = branches.map(|to| (!self.is_first).then(|| self.expected_at(to)));
         let expected_states: Vec<Option<KnownState>> = expected_states.collect();
@@ -208,7 +208,7 @@ impl<'a> Lowering<'a> {
                 self.known = self.planned(leader);
             }
             None => {
-                if !self.reach.options.is_cold {
+                if !self.reachable.options.is_cold {
                     self.entry_points.insert(leader, offset);
                 }
                 self.unit.entries.push((leader, offset as u32));
@@ -220,7 +220,7 @@ impl<'a> Lowering<'a> {
     /// The expected state at a leader that is not an entry point. In the first pass, it is merged from the edges
     /// recorded so far.
     fn planned(&self, leader: u64) -> KnownState {
-        let assignment = self.reach.loops.assignment(leader);
+        let assignment = self.reachable.loops.assignment(leader);
         if let Some(known) = self.plan.get(&leader) {
             return known.at(assignment);
         }
@@ -228,24 +228,24 @@ impl<'a> Lowering<'a> {
             return KnownState::default().at(assignment);
         }
         let outs = self.outs.get(&leader).map_or(&[][..], Vec::as_slice);
-        let live = self.reach.live_at(leader);
+        let live = self.reachable.live_at(leader);
         KnownState::join(outs, live.wide, live.upper).at(assignment)
     }
 
     fn translate_block(&mut self, leader: u64) {
         self.leader = leader;
         self.then_truth = None;
-        self.block = self.reach.cached_block(leader);
+        self.block = self.reachable.cached_block(leader);
         for index in 0..self.block.0.len() {
             self.index = index;
             let (pc, i) = self.block.0[index];
             self.pc = source(pc);
             let is_unfinished = std::mem::take(&mut self.skip);
             self.begin_instruction(is_unfinished, Some(self.assembler.words.len() as u32));
-            if !is_unfinished && !self.reach.options.has(Optimization::Forms) {
+            if !is_unfinished && !self.reachable.options.has(Optimization::Forms) {
                 self.settle_registers();
             }
-            match i.filter(|_| !self.reach.refused.contains(&self.pc)) {
+            match i.filter(|_| !self.reachable.refused.contains(&self.pc)) {
                 Some(i) => {
                     let flags = self.truth_before();
                     self.instruction(i);
@@ -336,7 +336,7 @@ impl<'a> Lowering<'a> {
                 // Linux delivers SIGTRAP for this.
                 self.assembler.push(Code::new(La::Break));
             }
-            _ if self.reach.options.exact_floats && depends_on_modes(i) => self.exact(i),
+            _ if self.reachable.options.exact_floats && depends_on_modes(i) => self.exact(i),
             _ => {
                 let is_lowered = self.compare(i)
                     || self.integer(i)
@@ -358,7 +358,7 @@ impl<'a> Lowering<'a> {
     pub fn serve(&mut self, i: Instruction) {
         self.settle();
         self.unit.exit(&mut self.assembler, self.pc, Exit::Service(i));
-        let uses = self.reach.used_by(self.pc);
+        let uses = self.reachable.used_by(self.pc);
         for number in (0..31usize).filter(|number| uses.written >> number & 1 != 0) {
             self.known.facts[number] = Facts::NONE;
             self.constants[number] = None;
@@ -403,7 +403,7 @@ impl<'a> Lowering<'a> {
     /// The state that code at `to` expects.
     fn expected_at(&self, to: u64) -> KnownState {
         if self.inner.contains_key(&to) {
-            self.plan.get(&to).copied().unwrap_or_default().at(self.reach.loops.assignment(to))
+            self.plan.get(&to).copied().unwrap_or_default().at(self.reachable.loops.assignment(to))
         } else {
             KnownState::default()
         }
@@ -468,14 +468,14 @@ impl<'a> Lowering<'a> {
     /// registers in advance.
     pub fn prepare_branch(&mut self, to: u64) {
         // Branches that leave the innermost loop are unlikely.
-        let is_likely = source(to) <= self.pc && self.reach.loops.stays(self.leader, to);
+        let is_likely = source(to) <= self.pc && self.reachable.loops.stays(self.leader, to);
         if !self.is_first && is_likely {
             self.before_conversion = Some(self.known);
             self.convert_to_expected(to);
         }
     }
 
-    /// The goal of a conditional branch to `to`: the target if the registers are already as expected. Otherwise an
+    /// The jump target of a conditional branch to `to`: the target if the registers are already as expected. Otherwise an
     /// out-of-line conversion.
     pub fn branch_goal(&mut self, to: u64) -> JumpTarget {
         match self.before_conversion.take() {
@@ -489,7 +489,7 @@ impl<'a> Lowering<'a> {
             None => self.record_edge(to),
         }
         if self.is_first || self.matches_expected(to) {
-            return self.goal(to);
+            return self.jump_target(to);
         }
         let label = self.assembler.label();
         self.conversions.push((label, KnownState { flags: Flags::Stored, ..self.known }, to));
@@ -513,12 +513,12 @@ impl<'a> Lowering<'a> {
             });
             (self.known, self.pc) = (known, source(to));
             self.convert_to_expected(to);
-            self.assembler.go(self.goal(to));
+            self.assembler.go(self.jump_target(to));
         }
     }
 
-    /// The branch goal for a source address.
-    pub fn goal(&self, to: u64) -> JumpTarget {
+    /// The jump target for a source address.
+    pub fn jump_target(&self, to: u64) -> JumpTarget {
         self.inner.get(&to).map_or(JumpTarget::Source(to), |label| JumpTarget::Label(*label))
     }
 
@@ -527,7 +527,7 @@ impl<'a> Lowering<'a> {
         self.known.flags = Flags::Stored;
         self.go_to(to);
         if self.next != Some(to) {
-            self.assembler.go(self.goal(to));
+            self.assembler.go(self.jump_target(to));
         }
     }
 

@@ -194,7 +194,8 @@ impl Lowering<'_> {
     fn cached_sum(&mut self, i: Instruction, shift: u8) -> Option<(CachedValue, Option<u8>)> {
         let is_plain = shift != 0 && i.bits(13, 2) == 3 && i.rn() != NONE && i.rm() != NONE;
         let cached_value = CachedValue::Sum(i.rn(), i.rm(), shift);
-        (is_plain && !self.reach.frugal.contains(&self.pc)).then(|| (cached_value, self.cached(cached_value)))
+        (is_plain && !self.reachable.frugal.contains(&self.pc))
+            .then(|| (cached_value, self.cached(cached_value)))
     }
 
     /// Returns a temporary register with the shifted index, if another access uses the same.
@@ -207,7 +208,7 @@ impl Lowering<'_> {
         if let Some(register) = self.cached(cached_value) {
             return Some(register);
         }
-        if !self.is_indexed_again(i, shift) || self.reach.frugal.contains(&self.pc) {
+        if !self.is_indexed_again(i, shift) || self.reachable.frugal.contains(&self.pc) {
             return None;
         }
         let from = self.whole(number);
@@ -220,7 +221,7 @@ impl Lowering<'_> {
     /// Whether another access of the block uses the same shifted index before the register changes.
     fn is_indexed_again(&self, i: Instruction, shift: u8) -> bool {
         let number = i.rm();
-        if self.reach.used_by(self.pc).written >> number & 1 != 0 {
+        if self.reachable.used_by(self.pc).written >> number & 1 != 0 {
             return false;
         }
         let same = |other: Instruction| {
@@ -234,7 +235,7 @@ impl Lowering<'_> {
             if other.is_some_and(same) {
                 return true;
             }
-            if self.reach.used_by(*pc).written >> number & 1 != 0 {
+            if self.reachable.used_by(*pc).written >> number & 1 != 0 {
                 return false;
             }
         }

@@ -80,7 +80,7 @@ impl Lowering<'_> {
             return self.temporary();
         };
         // Preserve the cached value if there are enough temporary registers.
-        let is_roomy = (!self.taken & 15).count_ones() >= 2 && !self.reach.frugal.contains(&self.pc);
+        let is_roomy = (!self.taken & 15).count_ones() >= 2 && !self.reachable.frugal.contains(&self.pc);
         let Some(cached) = self.known.cached.get_mut(n) else { return register };
         if cached.is_some() && is_roomy {
             return self.temporary();

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::copies::source;
 use super::known::KnownState;
 use super::lower::{Lowering, PlanCache};
-use super::reach::{PAGE, ReachableCode};
+use super::reachable::{PAGE, ReachableCode};
 use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::optimizations::{Optimization, Options};
@@ -32,20 +32,20 @@ pub fn translate(
     options: &Options,
 ) -> Unit {
     let mut limit = MAX_INSTRUCTIONS;
-    let mut reach = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
+    let mut reachable = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
     loop {
-        match lower(&reach) {
+        match lower(&reachable) {
             Ok(unit) => return unit,
             Err(Failure::OutOfTemporaries(pc)) => {
-                if !reach.frugal.insert(pc) {
-                    reach.refused.insert(pc);
+                if !reachable.frugal.insert(pc) {
+                    reachable.refused.insert(pc);
                 }
             }
             Err(Failure::TooLong) => {
                 limit /= 4;
-                let (refused, frugal) = (reach.refused, reach.frugal);
-                reach = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
-                (reach.refused, reach.frugal) = (refused, frugal);
+                let (refused, frugal) = (reachable.refused, reachable.frugal);
+                reachable = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
+                (reachable.refused, reachable.frugal) = (refused, frugal);
             }
         }
     }
@@ -63,9 +63,9 @@ enum Failure {
 ///
 /// # Errors
 /// Fails if the unit must be lowered with other parameters.
-fn lower(reach: &ReachableCode) -> Result<Unit, Failure> {
-    let plan = plan(reach);
-    let mut lowering = Lowering::new(reach, &plan, true);
+fn lower(reachable: &ReachableCode) -> Result<Unit, Failure> {
+    let plan = plan(reachable);
+    let mut lowering = Lowering::new(reachable, &plan, true);
     lowering.all();
     if let Some(pc) = lowering.out_of_temporaries_at {
         return Err(Failure::OutOfTemporaries(pc));
@@ -81,10 +81,10 @@ fn lower(reach: &ReachableCode) -> Result<Unit, Failure> {
         unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
     }
     unit.entries.sort_unstable();
-    unit.sources = reach.ranges();
-    unit.inspected_pages = reach.inspected_pages.iter().map(|page| page * PAGE).collect();
+    unit.sources = reachable.ranges();
+    unit.inspected_pages = reachable.inspected_pages.iter().map(|page| page * PAGE).collect();
     let calls =
-        reach.instructions.iter().filter_map(|(pc, i)| Some((source(*pc), i.filter(|i| i.is_call())?)));
+        reachable.instructions.iter().filter_map(|(pc, i)| Some((source(*pc), i.filter(|i| i.is_call())?)));
     for (pc, call) in calls {
         unit.called.extend(call.target(pc));
         unit.return_addresses.push(pc.wrapping_add(4));
@@ -95,23 +95,23 @@ fn lower(reach: &ReachableCode) -> Result<Unit, Failure> {
 
 /// Determines the states at the targets of the unit's jumps. Lowers the unit repeatedly until the states at the jumps
 /// match those assumed.
-fn plan(reach: &ReachableCode) -> Plan {
+fn plan(reachable: &ReachableCode) -> Plan {
     let mut plan = Plan::default();
     // Cold translations are single blocks without internal jumps.
-    if !reach.options.has(Optimization::Loops) || reach.options.is_cold {
+    if !reachable.options.has(Optimization::Loops) || reachable.options.is_cold {
         return plan;
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     let mut memory = PlanCache::default();
     let mut outs_before: FxHashMap<u64, Vec<(bool, KnownState)>> = FxHashMap::default();
     for round in 0.. {
-        let mut lowering = Lowering::new(reach, &plan, false);
+        let mut lowering = Lowering::new(reachable, &plan, false);
         lowering.remembered = memory;
         lowering.all();
         let mut outs = lowering.outs;
-        outs.retain(|to, _| reach.leaders.contains(to) && !reach.entry_points.contains(to));
+        outs.retain(|to, _| reachable.leaders.contains(to) && !reachable.entry_points.contains(to));
         let next_state = |(to, outs): (&u64, &Vec<(bool, KnownState)>)| {
-            let live = reach.live_at(*to);
+            let live = reachable.live_at(*to);
             let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
             let known = match as_before {
                 _ if given_up.contains(to) => KnownState::default(),

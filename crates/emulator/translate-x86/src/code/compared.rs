@@ -13,7 +13,7 @@ static SIGNALLING: LazyLock<FxHashMap<La, La>> = LazyLock::new(|| PAIRS.into_ite
 impl Lowering<'_> {
     /// The comparison with the same result that signals quiet NaNs, unless such signals are to be avoided.
     pub fn signalling(&self, quiet: La) -> La {
-        if self.reach.options.avoids_invalid {
+        if self.reachable.options.avoids_invalid {
             return quiet;
         }
         SIGNALLING.get(&quiet).copied().unwrap_or(quiet)

@@ -70,7 +70,7 @@ impl Lowering<'_> {
     pub fn extension_flags(&mut self, kind: Arithmetic, a: u8, b: Option<u8>, d: u8) -> bool {
         let i = self.instruction;
         let live_flags = self.live & i.rflags_modified();
-        let has_lbt = self.reach.options.has(Optimization::Lbt);
+        let has_lbt = self.reachable.options.has(Optimization::Lbt);
         if !has_lbt || plain_cost(kind.is_logic(), live_flags) <= MAX_PLAIN {
             return false;
         }
@@ -123,7 +123,7 @@ impl Lowering<'_> {
 
     /// Before a position where all state must be architectural: moves live flags to general registers.
     pub fn settle_flags(&mut self) {
-        let live_after = self.around.get(self.index).map_or(ARITHMETIC, |around| around.flags);
+        let live_after = self.contexts.get(self.index).map_or(ARITHMETIC, |contexts| contexts.flags);
         self.flags_to_registers(live_after | self.instruction.rflags_read());
         self.known.flagged = 0;
     }

@@ -114,7 +114,7 @@ impl Lowering<'_> {
     pub fn fused(&mut self) -> bool {
         use Mnemonic::*;
         let i = self.instruction;
-        if i.has_lock_prefix() || !self.reach.options.has(Optimization::Fusion) {
+        if i.has_lock_prefix() || !self.reachable.options.has(Optimization::Fusion) {
             return false;
         }
         let sample = match self.mnemonic() {

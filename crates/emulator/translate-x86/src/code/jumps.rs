@@ -28,7 +28,7 @@ impl Lowering<'_> {
 
     /// Looks up the host address of the target.
     pub fn look_up(&mut self, d: u8) {
-        let options = self.reach.options;
+        let options = self.reachable.options;
         if options.has(Optimization::Table) {
             return self.look_up_in_table(d);
         }
@@ -90,7 +90,7 @@ impl Lowering<'_> {
         if target <= self.instruction.ip() && self.target_of_jumps(target).is_some() {
             let (_, required, live) = self.jump_to(target);
             // This includes registers that the branch's comparison or address still reads.
-            let read = self.live_after().or(self.around[self.index].uses.reads);
+            let read = self.live_after().or(self.contexts[self.index].uses.reads);
             // More than one conversion would cost the fall-through path too much, and it may need the state that the
             // transition destroys.
             if self.misfits(&required, live) > 1 || self.loses(&required, live, read) {
@@ -103,11 +103,11 @@ impl Lowering<'_> {
     /// Emits a branch to the target of the current instruction.
     pub fn branch(&mut self, branch: Branch) {
         let target = self.instruction.near_branch_target();
-        self.flags_to_registers(self.reach.live_at_target(&self.instruction));
+        self.flags_to_registers(self.reachable.live_at_target(&self.instruction));
         self.record_out_state(target);
-        let (goal, required, live) = self.jump_to(target);
+        let (jump_target, required, live) = self.jump_to(target);
         if self.fits(&required, live) {
-            self.assembler.jump(branch.holds, goal);
+            self.assembler.jump(branch.holds, jump_target);
         } else {
             let transition = self.assembler.label();
             self.transitions.push((transition, RegisterStates { flagged: 0, ..self.known }, target));

@@ -29,7 +29,7 @@ pub(super) struct Scaled {
 pub(super) struct Lowering<'a> {
     pub assembler: Assembler,
     pub unit: Unit,
-    pub reach: &'a ReachableCode,
+    pub reachable: &'a ReachableCode,
     /// The planned state at each leader for jumps within the unit.
     plan: &'a [Option<RegisterStates>],
     /// The plan has not been computed yet.
@@ -44,7 +44,7 @@ pub(super) struct Lowering<'a> {
     /// The current instruction, its block, and the analysis results of the block.
     pub instruction: Instruction,
     pub block: &'a [Instruction],
-    pub around: &'a [InstructionContext],
+    pub contexts: &'a [InstructionContext],
     pub index: usize,
     /// The source address recorded in positions.
     pub source_pc: u64,
@@ -109,17 +109,17 @@ const WORDS_OF_ONE: usize = 4;
 
 impl<'a> Lowering<'a> {
     /// Creates a lowering. Without `writes`, only states are computed and no code is emitted.
-    pub fn new(reach: &'a ReachableCode, plan: &'a [Option<RegisterStates>], writes: bool) -> Self {
+    pub fn new(reachable: &'a ReachableCode, plan: &'a [Option<RegisterStates>], writes: bool) -> Self {
         let is_first = !writes && plan.iter().all(Option::is_none);
         let mut assembler = Assembler::default();
         assembler.is_blank = !writes;
-        let leaders = reach.leaders.len();
+        let leaders = reachable.leaders.len();
         // Cold blocks have no jumps within the unit.
-        let labels = if reach.options.is_cold { leaders } else { 2 * leaders };
+        let labels = if reachable.options.is_cold { leaders } else { 2 * leaders };
         for _ in 0..labels {
             assembler.label();
         }
-        let instructions = reach.instructions().len();
+        let instructions = reachable.instructions().len();
         assembler.words.reserve(WORDS_OF_ONE * instructions + WORDS_OF_ONE);
         let mut unit = Unit::default();
         if writes {
@@ -129,7 +129,7 @@ impl<'a> Lowering<'a> {
         Self {
             assembler,
             unit,
-            reach,
+            reachable,
             plan,
             is_first,
             known: RegisterStates::default(),
@@ -138,7 +138,7 @@ impl<'a> Lowering<'a> {
             remembered: PlanCache::new(),
             instruction: Instruction::default(),
             block: &[],
-            around: &[],
+            contexts: &[],
             index: 0,
             source_pc: 0,
             live: 0,
@@ -163,12 +163,12 @@ impl<'a> Lowering<'a> {
 
     /// The label of a leader for jumps within the unit.
     fn inner(&self, number: usize) -> Label {
-        self.reach.leaders.len() + number
+        self.reachable.leaders.len() + number
     }
 
     /// The number of the leader at `pc`, if jumps within the unit can target it.
     pub fn target_of_jumps(&self, pc: u64) -> Option<usize> {
-        if self.reach.options.is_cold { None } else { self.reach.number(pc) }
+        if self.reachable.options.is_cold { None } else { self.reachable.number(pc) }
     }
 
     /// The planned state of a leader for jumps within the unit.
@@ -224,22 +224,22 @@ impl<'a> Lowering<'a> {
 
     /// Lowers the block of a leader. The block at `next` is laid out after it.
     fn block(&mut self, number: usize, next: Option<u64>) {
-        let falls = self.reach.fall_through(number);
-        (self.block, self.around) = (self.reach.block(number), self.reach.around(number));
+        let falls = self.reachable.fall_through(number);
+        (self.block, self.contexts) = (self.reachable.block(number), self.reachable.contexts(number));
         self.index = 0;
         while self.index < self.block.len() {
             self.instruction = self.block[self.index];
-            self.live = self.around[self.index].flags;
+            self.live = self.contexts[self.index].flags;
             (self.taken, self.vectors_taken, self.pinned, self.is_wide) = (0, 0, 0, false);
             self.source_pc = self.instruction.ip();
             self.position(true);
-            if !self.reach.options.has(Optimization::Forms) {
+            if !self.reachable.options.has(Optimization::Forms) {
                 self.fit(&RegisterStates::default(), Live::ALL, true);
                 (self.known, self.scaled) =
                     (RegisterStates { flagged: self.known.flagged, ..RegisterStates::default() }, None);
             }
             self.prepare_flags();
-            if self.instruction.is_invalid() || self.reach.refused.contains(&self.instruction.ip()) {
+            if self.instruction.is_invalid() || self.reachable.refused.contains(&self.instruction.ip()) {
                 let pc = self.instruction.ip();
                 self.settle(true);
                 self.unit.exit(&mut self.assembler, pc, Exit::Illegal);
@@ -251,7 +251,7 @@ impl<'a> Lowering<'a> {
             self.index += 1;
         }
         if let Some(pc) = falls {
-            self.flags_to_registers(self.around.last().map_or(ARITHMETIC, |last| last.flags));
+            self.flags_to_registers(self.contexts.last().map_or(ARITHMETIC, |last| last.flags));
             self.known.flagged = 0;
             self.leave(pc, next);
         }
@@ -279,8 +279,8 @@ impl<'a> Lowering<'a> {
     pub fn sole_reader(&self) -> Option<Instruction> {
         let reader = *self.block.get(self.index + 1)?;
         let written = self.instruction.rflags_modified();
-        let left = self.around[self.index + 1].flags & written & !reader.rflags_modified();
-        let is_refused = self.reach.refused.contains(&reader.ip());
+        let left = self.contexts[self.index + 1].flags & written & !reader.rflags_modified();
+        let is_refused = self.reachable.refused.contains(&reader.ip());
         (left == 0 && reader.rflags_read() & written != 0 && !is_refused).then_some(reader)
     }
 
@@ -314,7 +314,7 @@ impl<'a> Lowering<'a> {
                             RegisterStates { stack: -8, ..RegisterStates::default() },
                         ));
                     }
-                    self.fit(&required, self.reach.registers_of(number), false);
+                    self.fit(&required, self.reachable.registers_of(number), false);
                     self.assembler.jump(Code::new(La::Bl), JumpTarget::Label(self.inner(number)));
                 } else {
                     self.settle(false);
@@ -351,7 +351,7 @@ impl<'a> Lowering<'a> {
                     self.known.stack += popped;
                     self.settle(false);
                 }
-                let through = if self.reach.options.has(Optimization::Returns) { SCRATCH } else { JUMP };
+                let through = if self.reachable.options.has(Optimization::Returns) { SCRATCH } else { JUMP };
                 self.look_up(through);
                 self.assembler.immediate(La::Jirl, 0, through, 0);
             }
@@ -371,7 +371,7 @@ impl<'a> Lowering<'a> {
         if self.bits() {
             return;
         }
-        let used = self.around[self.index].uses;
+        let used = self.contexts[self.index].uses;
         let narrow = i.is_string_instruction() || self.is_atomic();
         if narrow {
             // These may exit to the engine or be restarted in their middle.
@@ -415,7 +415,7 @@ impl<'a> Lowering<'a> {
 
     /// The registers that are live after the instruction.
     pub fn live_after(&self) -> Live {
-        self.around[self.index].registers
+        self.contexts[self.index].registers
     }
 
     fn is_atomic(&self) -> bool {
@@ -470,9 +470,9 @@ impl<'a> Lowering<'a> {
                 begins: true,
                 pending,
             });
-            let (goal, wanted, live) = self.jump_to(target);
+            let (jump_target, wanted, live) = self.jump_to(target);
             self.fit(&wanted, live, true);
-            self.assembler.go(goal);
+            self.assembler.go(jump_target);
         }
         self.clear_out_of_line();
     }
@@ -480,9 +480,11 @@ impl<'a> Lowering<'a> {
     /// How to jump to an address: the target, the state required there, and the registers live there.
     pub fn jump_to(&self, target: u64) -> (JumpTarget, RegisterStates, Live) {
         match self.target_of_jumps(target) {
-            Some(number) => {
-                (JumpTarget::Label(self.inner(number)), self.wanted(number), self.reach.registers_of(number))
-            }
+            Some(number) => (
+                JumpTarget::Label(self.inner(number)),
+                self.wanted(number),
+                self.reachable.registers_of(number),
+            ),
             None => (JumpTarget::Source(target), RegisterStates::default(), Live::ALL),
         }
     }
@@ -516,7 +518,7 @@ impl<'a> Lowering<'a> {
     /// Continues at an address. The block at `next` is laid out after this one.
     fn leave(&mut self, to: u64, next: Option<u64>) {
         self.record_out_state(to);
-        let (goal, required, live) = self.jump_to(to);
+        let (jump_target, required, live) = self.jump_to(to);
         // The transition belongs to the target.
         let unfit = !self.fits(&required, live);
         if unfit {
@@ -524,8 +526,8 @@ impl<'a> Lowering<'a> {
             self.between(to);
             self.fit(&required, live, true);
         }
-        if next != Some(to) || !matches!(goal, JumpTarget::Label(_)) {
-            self.assembler.go(goal);
+        if next != Some(to) || !matches!(jump_target, JumpTarget::Label(_)) {
+            self.assembler.go(jump_target);
         }
     }
 
@@ -552,7 +554,7 @@ impl<'a> Lowering<'a> {
         if next == Some(return_address) {
             return;
         }
-        match self.reach.number(return_address) {
+        match self.reachable.number(return_address) {
             Some(number) => self.assembler.go(JumpTarget::Label(self.outer(number))),
             None => self.assembler.go(JumpTarget::Source(return_address)),
         }

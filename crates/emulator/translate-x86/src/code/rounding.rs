@@ -68,7 +68,7 @@ impl Lowering<'_> {
         let (j, k) = if matches!(self.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
         let op = self.signalling(if is_double { La::FcmpCltD } else { La::FcmpCltS });
         self.assembler.three(op, 0, j, k);
-        if self.reach.options.exact_floats {
+        if self.reachable.options.exact_floats {
             let v = self.vector_temporary();
             self.assembler.push(Code { d: v, j: s, k: d, a: 0, ..Code::new(La::Fsel) });
             self.flush_subnormals(v, is_double);
@@ -92,7 +92,7 @@ impl Lowering<'_> {
         let (j, k) = if matches!(self.mnemonic(), Minps | Minpd) { (a, s) } else { (s, a) };
         self.vectors(op, v, j, k);
         self.vectors_four(La::VbitselV, d, [s, a, v]);
-        if self.reach.options.exact_floats {
+        if self.reachable.options.exact_floats {
             self.flush_subnormals(d, is_double);
         }
     }

@@ -405,7 +405,7 @@ impl Lowering<'_> {
             (false, true, false) => La::FtintrzWS,
             (false, false, false) => La::FtintWS,
         };
-        if !wide && self.reach.options.avoids_invalid {
+        if !wide && self.reachable.options.avoids_invalid {
             return self.float_to_word([v, s], is_double, truncates);
         }
         self.assembler.two(op, v, s);

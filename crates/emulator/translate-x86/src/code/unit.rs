@@ -66,7 +66,7 @@ pub(super) struct ReachableCode {
     /// The instructions of all blocks. An invalid instruction represents undecodable bytes.
     code: Vec<Instruction>,
     /// The analysis results of each instruction.
-    around: Vec<InstructionContext>,
+    contexts: Vec<InstructionContext>,
 }
 
 /// The analysis results of an instruction.
@@ -167,7 +167,7 @@ impl ReachableCode {
         if options.is_cold {
             return Self::of_block(start, fetch, options);
         }
-        let mut reach = Self { options, entry_points: vec![start], ..Self::default() };
+        let mut reachable = Self { options, entry_points: vec![start], ..Self::default() };
         let mut visited = Visited::default();
         let mut work_list = VecDeque::from([start]);
         while let Some(leader) = work_list.pop_front() {
@@ -193,7 +193,7 @@ impl ReachableCode {
                     work_list.push_back(instruction.near_branch_target());
                 } else if let Some(next) = successors(&instruction) {
                     if is_call(&instruction) {
-                        reach.entry_points.extend(&next);
+                        reachable.entry_points.extend(&next);
                     }
                     work_list.extend(next);
                     break;
@@ -205,16 +205,16 @@ impl ReachableCode {
             }
             visited.lead(leader);
         }
-        reach.entry_points.sort_unstable();
-        reach.engine_entry = extra_entry
-            .filter(|extra_entry| !reach.is_entry_point(*extra_entry) && visited.lead(*extra_entry));
-        reach.lay(&visited);
-        if reach.analyses_across_blocks() {
-            reach.look_ahead(fetch);
-            reach.find_live();
+        reachable.entry_points.sort_unstable();
+        reachable.engine_entry = extra_entry
+            .filter(|extra_entry| !reachable.is_entry_point(*extra_entry) && visited.lead(*extra_entry));
+        reachable.lay(&visited);
+        if reachable.analyses_across_blocks() {
+            reachable.look_ahead(fetch);
+            reachable.find_live();
         }
-        reach.find_registers();
-        reach
+        reachable.find_registers();
+        reachable
     }
 
     /// The number of the leader at an address.
@@ -312,9 +312,9 @@ impl ReachableCode {
     }
 
     /// The analysis results of a leader's block.
-    pub fn around(&self, number: usize) -> &[InstructionContext] {
+    pub fn contexts(&self, number: usize) -> &[InstructionContext] {
         let Block { first, end, .. } = self.blocks[number];
-        &self.around[first..end]
+        &self.contexts[first..end]
     }
 
     /// All instructions. Those in several blocks occur repeatedly.
@@ -424,14 +424,14 @@ impl ReachableCode {
     /// Computes the analysis results of all instructions from those of leaders.
     fn find_around(&mut self, uses: &[Uses]) {
         let all = if self.options.has(Optimization::Flags) { 0 } else { ARITHMETIC };
-        let mut around = Vec::with_capacity(self.code.len());
+        let mut contexts = Vec::with_capacity(self.code.len());
         for Block { first, end, next } in &self.blocks {
             let block = &self.code[*first..*end];
             let mut flags = self.live_after_block(block, *next);
             let mut registers = self.registers_live_after_block(block, *next);
             for (instruction, uses) in block.iter().zip(&uses[*first..*end]).rev() {
                 let read = self.registers_live_after(instruction, registers);
-                around.push(InstructionContext {
+                contexts.push(InstructionContext {
                     uses: *uses,
                     flags: flags | self.live_at_target(instruction) | all,
                     registers: read,
@@ -439,9 +439,9 @@ impl ReachableCode {
                 flags = self.live_before(instruction, flags);
                 registers = uses.before(read);
             }
-            around[*first..].reverse();
+            contexts[*first..].reverse();
         }
-        self.around = around;
+        self.contexts = contexts;
     }
 
     /// The flags that are live at a return address. If the code there ends in a trap, the call does not return, and
@@ -543,15 +543,15 @@ pub fn translate(
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut reach = ReachableCode::of(start, extra_entry, fetch, known, *options);
-    if reach.leaders.is_empty() {
+    let mut reachable = ReachableCode::of(start, extra_entry, fetch, known, *options);
+    if reachable.leaders.is_empty() {
         // The instruction extends into a non-executable page.
-        reach.add_invalid(start);
+        reachable.add_invalid(start);
     }
     loop {
-        match lower(&reach) {
+        match lower(&reachable) {
             Ok(unit) => return unit,
-            Err(pc) => reach.refused.insert(pc),
+            Err(pc) => reachable.refused.insert(pc),
         };
     }
 }
@@ -578,9 +578,9 @@ pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> U
 ///
 /// # Errors
 /// The address of an instruction that ran out of temporaries.
-fn lower(reach: &ReachableCode) -> Result<Unit, u64> {
-    let plan = plan(reach);
-    let mut lowering = Lowering::new(reach, &plan, true);
+fn lower(reachable: &ReachableCode) -> Result<Unit, u64> {
+    let plan = plan(reachable);
+    let mut lowering = Lowering::new(reachable, &plan, true);
     lowering.all();
     if let Some(pc) = lowering.out_of_temporaries_at {
         return Err(pc);
@@ -593,9 +593,9 @@ fn lower(reach: &ReachableCode) -> Result<Unit, u64> {
         entries.insert(pc, at);
         unit.exit(&mut lowering.assembler, pc, Exit::To(pc));
     }
-    unit.sources = reach.ranges();
-    unit.inspected_pages = reach.inspected_pages.iter().map(|page| page * PAGE).collect();
-    let calls = reach.instructions().filter(|i| i.is_call_near() || i.is_call_near_indirect());
+    unit.sources = reachable.ranges();
+    unit.inspected_pages = reachable.inspected_pages.iter().map(|page| page * PAGE).collect();
+    let calls = reachable.instructions().filter(|i| i.is_call_near() || i.is_call_near_indirect());
     for call in calls {
         unit.called.extend(call.is_call_near().then(|| call.near_branch_target()));
         unit.return_addresses.push(call.next_ip());
@@ -606,14 +606,14 @@ fn lower(reach: &ReachableCode) -> Result<Unit, u64> {
 
 /// Computes the states at the leaders for jumps within the unit: repeats lowering without output until the incoming
 /// states match the assumptions.
-fn plan(reach: &ReachableCode) -> Plan {
+fn plan(reachable: &ReachableCode) -> Plan {
     let mut plan = Plan::default();
-    if reach.options.is_cold {
+    if reachable.options.is_cold {
         // Cold blocks have no jumps within the unit.
         return plan;
     }
-    let leaders = reach.leaders.len();
-    if !reach.options.has(Optimization::Loops) {
+    let leaders = reachable.leaders.len();
+    if !reachable.options.has(Optimization::Loops) {
         return vec![Some(RegisterStates::default()); leaders];
     }
     plan = vec![None; leaders];
@@ -621,14 +621,14 @@ fn plan(reach: &ReachableCode) -> Plan {
     let mut memory = PlanCache::new();
     let mut outs_before: Vec<Vec<(bool, RegisterStates)>> = vec![Vec::new(); leaders];
     for round in 0.. {
-        let mut lowering = Lowering::new(reach, &plan, false);
+        let mut lowering = Lowering::new(reachable, &plan, false);
         lowering.remembered = memory;
         lowering.all();
         let next_state = |(to, outs): (usize, &Vec<(bool, RegisterStates)>)| match plan[to] {
             _ if outs.is_empty() => None,
             _ if given_up[to] => Some(RegisterStates::default()),
             Some(known) if outs_before[to] == *outs => Some(known),
-            _ => Some(join(outs, reach.registers_of(to))),
+            _ => Some(join(outs, reachable.registers_of(to))),
         };
         let next: Plan = lowering.outs.iter().enumerate().map(next_state).collect();
         (memory, outs_before) = (lowering.remembered, lowering.outs);
@@ -656,15 +656,15 @@ mod tests {
     /// add rax, rbx; ret
     const CODE: [u32; 1] = [0xc3d8_0148];
 
-    fn reach() -> ReachableCode {
+    fn reachable() -> ReachableCode {
         ReachableCode::of(0, None, &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
     }
 
     #[test]
     fn an_instruction_that_runs_out_of_registers_is_reported() {
-        let reach = reach();
+        let reachable = reachable();
         let plan = Plan::default();
-        let mut lowering = Lowering::new(&reach, &plan, true);
+        let mut lowering = Lowering::new(&reachable, &plan, true);
         let mut registers: Vec<u8> = TEMPORARIES.iter().map(|_| lowering.temporary()).collect();
         registers.sort_unstable();
         assert_eq!((registers, lowering.out_of_temporaries_at), (TEMPORARIES.to_vec(), None));
@@ -674,10 +674,10 @@ mod tests {
 
     #[test]
     fn a_refused_instruction_is_illegal() {
-        let mut reach = reach();
+        let mut reachable = reachable();
         let is_illegal = |unit: &Unit| unit.exits.iter().any(|exit| matches!(exit.1, Exit::Illegal));
-        assert!(!is_illegal(&lower(&reach).unwrap()));
-        reach.refused.insert(0);
-        assert!(is_illegal(&lower(&reach).unwrap()));
+        assert!(!is_illegal(&lower(&reachable).unwrap()));
+        reachable.refused.insert(0);
+        assert!(is_illegal(&lower(&reachable).unwrap()));
     }
 }

@@ -11,10 +11,10 @@ use crate::Position;
 impl Lowering<'_> {
     /// Lowers all blocks, in address order.
     pub fn all(&mut self) {
-        let reach = self.reach;
-        let leaders = &reach.leaders;
+        let reachable = self.reachable;
+        let leaders = &reachable.leaders;
         // While planning, this comes last, because the states of the unit's own jumps have priority.
-        let engine_entry = reach.engine_entry;
+        let engine_entry = reachable.engine_entry;
         if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
             self.enter(engine_entry, leaders.first().copied());
         }
@@ -26,7 +26,7 @@ impl Lowering<'_> {
         let (mut after_call, mut goes_on) = (false, false);
         for (number, &leader) in leaders.iter().enumerate() {
             let next = leaders.get(number + 1).copied();
-            match (reach.is_entry_point(leader), self.planned(number)) {
+            match (reachable.is_entry_point(leader), self.planned(number)) {
                 (true, None) => self.begin(number, RegisterStates::default(), next, [true, false]),
                 (true, Some(known)) if known == RegisterStates::default() => {
                     self.begin(number, known, next, [true, true]);
@@ -54,7 +54,7 @@ impl Lowering<'_> {
                 }
                 (false, known) => self.begin(number, known.unwrap_or_default(), next, [false, true]),
             }
-            let last = reach.block(number).last();
+            let last = reachable.block(number).last();
             after_call = last.is_some_and(|last| is_call(last) && Some(last.next_ip()) == next);
             goes_on = last.is_some_and(|last| match last.flow_control() {
                 FlowControl::Next | FlowControl::ConditionalBranch => true,
@@ -75,9 +75,9 @@ impl Lowering<'_> {
     /// Records the state that a call within the unit leaves at its target, before the first planning round. A call may
     /// come after its target, and loops keep their first planned state.
     fn plan_call_states(&mut self) {
-        let reach = self.reach;
-        let calls = reach.instructions().filter(|i| i.is_call_near());
-        for target in calls.filter_map(|call| reach.number(call.near_branch_target())) {
+        let reachable = self.reachable;
+        let calls = reachable.instructions().filter(|i| i.is_call_near());
+        for target in calls.filter_map(|call| reachable.number(call.near_branch_target())) {
             if self.outs[target].is_empty() {
                 self.outs[target].push((false, RegisterStates { stack: -8, ..RegisterStates::default() }));
             }
@@ -89,7 +89,7 @@ impl Lowering<'_> {
     fn planned(&self, number: usize) -> Option<RegisterStates> {
         if self.is_first {
             let outs = Some(&self.outs[number]).filter(|outs| !outs.is_empty())?;
-            return Some(join(outs, self.reach.registers_of(number)));
+            return Some(join(outs, self.reachable.registers_of(number)));
         }
         self.planned_for(number)
     }
@@ -105,12 +105,12 @@ impl Lowering<'_> {
         for (target, is_back, known) in std::mem::take(&mut self.block_outs) {
             self.outs[target].push((is_back, known));
         }
-        let (goal, required, live) = self.jump_to(engine_entry);
+        let (jump_target, required, live) = self.jump_to(engine_entry);
         self.source_pc = engine_entry;
         let begin = self.assembler.words.len();
         self.fit(&required, live, true);
         if next != Some(engine_entry) {
-            self.assembler.go(goal);
+            self.assembler.go(jump_target);
         }
         self.assembler.pad_empty_block(begin);
     }
@@ -149,11 +149,11 @@ impl Lowering<'_> {
             return self.compute_out_states(number, known, next, is_inner);
         }
         let begin = self.assembler.words.len();
-        self.open(self.reach.leaders[number], known, is_outer);
+        self.open(self.reachable.leaders[number], known, is_outer);
         if is_outer {
             self.assembler.place(self.outer(number));
         }
-        if is_inner && !self.reach.options.is_cold {
+        if is_inner && !self.reachable.options.is_cold {
             self.assembler.place(self.inner(number));
         }
         self.block(number, next);
@@ -170,14 +170,17 @@ impl Lowering<'_> {
         is_inner: bool,
     ) {
         // Only back edges affect the code before them (see `ready`).
-        let backwards = self.reach.block(number).iter().filter(|i| {
+        let backwards = self.reachable.block(number).iter().filter(|i| {
             i.flow_control() == FlowControl::ConditionalBranch && i.near_branch_target() <= i.ip()
         });
         let planned_states = backwards.map(|i| {
-            self.reach.number(i.near_branch_target()).map(|number| self.wanted(number)).unwrap_or_default()
+            self.reachable
+                .number(i.near_branch_target())
+                .map(|number| self.wanted(number))
+                .unwrap_or_default()
         });
         let planned_states: Vec<RegisterStates> = planned_states.collect();
-        self.remembered.resize_with(self.reach.leaders.len(), Default::default);
+        self.remembered.resize_with(self.reachable.leaders.len(), Default::default);
         let mut outcome = self.remembered[number][usize::from(is_inner)].take().filter(|outcome| {
             (outcome.known, outcome.next) == (known, next) && outcome.wanted == planned_states
         });

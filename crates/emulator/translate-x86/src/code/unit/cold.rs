@@ -12,13 +12,13 @@ const USUAL_INSTRUCTIONS: usize = 14;
 impl ReachableCode {
     /// Analyses the block at `start`, up to its first branch.
     pub(super) fn of_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>, options: Options) -> Self {
-        let mut reach = Self { options, entry_points: vec![start], ..Self::default() };
-        reach.code.reserve(USUAL_INSTRUCTIONS);
+        let mut reachable = Self { options, entry_points: vec![start], ..Self::default() };
+        reachable.code.reserve(USUAL_INSTRUCTIONS);
         let mut pc = start;
         let next = loop {
-            let decoded = if reach.code.len() < MAX_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
+            let decoded = if reachable.code.len() < MAX_INSTRUCTIONS { decode_at(pc, fetch) } else { None };
             let Some(instruction) = decoded else { break Some(pc) };
-            reach.code.push(instruction);
+            reachable.code.push(instruction);
             if instruction.is_invalid() || ends(&instruction) {
                 break None;
             }
@@ -27,25 +27,25 @@ impl ReachableCode {
                 break Some(pc);
             }
         };
-        if reach.code.is_empty() {
-            return reach;
+        if reachable.code.is_empty() {
+            return reachable;
         }
-        reach.leaders.push(start);
-        reach.blocks.push(Block { first: 0, end: reach.code.len(), next });
-        let analyses_across_blocks = reach.analyses_across_blocks();
+        reachable.leaders.push(start);
+        reachable.blocks.push(Block { first: 0, end: reachable.code.len(), next });
+        let analyses_across_blocks = reachable.analyses_across_blocks();
         if analyses_across_blocks {
-            reach.look_ahead(fetch);
+            reachable.look_ahead(fetch);
         }
-        let is_loop = reach.code.iter().any(|i| i.near_branch_target() == start);
+        let is_loop = reachable.code.iter().any(|i| i.near_branch_target() == start);
         if is_loop && analyses_across_blocks {
-            reach.find_live();
+            reachable.find_live();
         }
         if is_loop {
-            reach.find_registers();
+            reachable.find_registers();
         } else {
-            reach.find_around(&uses_of(&reach.code));
+            reachable.find_around(&uses_of(&reachable.code));
         }
-        reach
+        reachable
     }
 
     /// Adds an invalid instruction at `start`.

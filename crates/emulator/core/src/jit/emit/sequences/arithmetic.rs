@@ -11,13 +11,13 @@ pub(super) const SUBTRACT: [Pair; 4] = [PSUBB, PSUBW, PSUBD, PSUBQ];
 /// The number of set bits in a nibble, by value.
 const ONES_IN_NIBBLES: u128 = 0x0403_0302_0302_0201_0302_0201_0201_0100;
 
-pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
-    let element = named.only()?;
+pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
+    let element = mnemonic.only()?;
     let index = element.index();
-    let constant = Splat(B, element.splat(named.imm as u64));
+    let constant = Splat(B, element.splat(mnemonic.imm as u64));
     // The immediate field may be wider than a bit number; the bit number is its value modulo the element width.
-    let bit = 1u64 << (named.imm as u32 & (element.bits - 1));
-    match named.stem {
+    let bit = 1u64 << (mnemonic.imm as u32 & (element.bits - 1));
+    match mnemonic.stem {
         "addi" => with_constant(constant, vec![Two(ADD[index], D, J, B)]),
         "subi" => with_constant(constant, vec![Two(SUBTRACT[index], D, J, B)]),
         "andi" => with_constant(constant, vec![Two(PAND, D, J, B)]),

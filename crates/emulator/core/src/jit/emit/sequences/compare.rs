@@ -23,11 +23,11 @@ pub(super) fn max_instruction(element: Element) -> Option<Pair> {
     table.get(element.index()).copied()
 }
 
-pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
-    let element = named.only()?;
+pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
+    let element = mnemonic.only()?;
     // The decoder has sign-extended the signed immediates and zero-extended the unsigned ones.
-    let constant = Splat(B, element.splat(named.imm as u64));
-    match named.stem {
+    let constant = Splat(B, element.splat(mnemonic.imm as u64));
+    match mnemonic.stem {
         "sle" => compare_less(element, K, true),
         "slt" => compare_less(element, K, false),
         "slei" => with_constant(constant, compare_less(element, B, true)?),
@@ -37,7 +37,7 @@ pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
         "min" => min_max(element, K, min_instruction(element), false),
         "maxi" => with_constant(constant, min_max(element, B, max_instruction(element), true)?),
         "mini" => with_constant(constant, min_max(element, B, min_instruction(element), false)?),
-        "sat" => saturate(element, named.imm),
+        "sat" => saturate(element, mnemonic.imm),
         _ => None,
     }
 }

@@ -9,8 +9,8 @@ use super::{Mnemonic, Steps};
 /// A shuffle that copies the upper doubleword to both positions.
 const UPPER_HALF: i32 = 0b11_10_11_10;
 
-pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
-    let rounding = match named.stem {
+pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
+    let rounding = match mnemonic.stem {
         // Use the rounding mode of MXCSR, which follows the guest's.
         "frint" => Some(4),
         "frintrne" => Some(0),
@@ -20,17 +20,17 @@ pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
         _ => None,
     };
     if let Some(mode) = rounding {
-        let code = if named.formats == "s" { ROUNDPS } else { ROUNDPD };
+        let code = if mnemonic.formats == "s" { ROUNDPS } else { ROUNDPD };
         return Some(vec![One(code, D, J, mode)]);
     }
-    if named.is_wide {
+    if mnemonic.is_wide {
         return None;
     }
     let widened = |code, is_upper| {
         let upper = [One(PSHUFD, A, J, UPPER_HALF), Narrow(code, D, A)];
         if is_upper { upper.to_vec() } else { vec![Narrow(code, D, J)] }
     };
-    match (named.stem, named.formats) {
+    match (mnemonic.stem, mnemonic.formats) {
         ("fcvtl", "d.s") => Some(widened(Code::VEX_Vcvtps2pd_xmm_xmmm64, false)),
         ("fcvth", "d.s") => Some(widened(Code::VEX_Vcvtps2pd_xmm_xmmm64, true)),
         ("ffintl", "d.w") => Some(widened(Code::VEX_Vcvtdq2pd_xmm_xmmm64, false)),

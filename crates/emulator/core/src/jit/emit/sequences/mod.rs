@@ -35,7 +35,7 @@ struct Element {
 
 impl Element {
     /// Parses `b`, `hu` and similar suffixes.
-    fn named(name: &str) -> Option<Self> {
+    fn mnemonic(name: &str) -> Option<Self> {
         let (letter, is_unsigned) = name.strip_suffix('u').map_or((name, false), |letter| (letter, true));
         let bits = match letter {
             "b" => 8,
@@ -90,14 +90,14 @@ fn sequence(i: &Instruction) -> Option<(Steps, bool)> {
     let (name, is_wide) = name.strip_prefix('x').map_or((name, false), |name| (name, true));
     let (stem, formats) = name.strip_prefix('v')?.split_once('.')?;
     let mut parts = formats.split('.');
-    let elements = [parts.next(), parts.next(), parts.next()].map(|part| part.and_then(Element::named));
-    let named = Mnemonic { stem, elements, formats, imm: i.imm, is_wide, is_same: i.j == i.k };
-    let steps = compare::steps(&named)
-        .or_else(|| arithmetic::steps(&named))
-        .or_else(|| shift::steps(&named))
-        .or_else(|| shuffle::steps(&named))
-        .or_else(|| widening::steps(&named))
-        .or_else(|| float::steps(&named))?;
+    let elements = [parts.next(), parts.next(), parts.next()].map(|part| part.and_then(Element::mnemonic));
+    let mnemonic = Mnemonic { stem, elements, formats, imm: i.imm, is_wide, is_same: i.j == i.k };
+    let steps = compare::steps(&mnemonic)
+        .or_else(|| arithmetic::steps(&mnemonic))
+        .or_else(|| shift::steps(&mnemonic))
+        .or_else(|| shuffle::steps(&mnemonic))
+        .or_else(|| widening::steps(&mnemonic))
+        .or_else(|| float::steps(&mnemonic))?;
     Some((steps, is_wide))
 }
 

@@ -9,14 +9,14 @@ pub(super) const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];
 pub(super) const RIGHT: [Pair; 4] = [PSRLW, PSRLW, PSRLD, PSRLQ];
 pub(super) const RIGHT_SIGNED: [Pair; 3] = [PSRAW, PSRAW, PSRAD];
 
-pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
-    if let [Some(to), Some(from), None] = named.elements {
-        return narrowing(named, to, from);
+pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
+    if let [Some(to), Some(from), None] = mnemonic.elements {
+        return narrowing(mnemonic, to, from);
     }
-    let element = named.only()?;
+    let element = mnemonic.only()?;
     let index = element.index();
-    let count = named.imm & (element.bits as i32 - 1);
-    match (named.stem, element.bits) {
+    let count = mnemonic.imm & (element.bits as i32 - 1);
+    match (mnemonic.stem, element.bits) {
         ("slli", 8) => {
             Some(vec![Shift(PSLLW, A, J, count), Splat(B, element.splat(0xff << count)), Two(PAND, D, A, B)])
         }
@@ -33,7 +33,7 @@ pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
             Shift(LEFT[index], B, J, element.bits as i32 - count),
             Two(POR, D, A, B),
         ]),
-        ("srlri" | "srari", 16 | 32 | 64) => Some(rounded(element, named.stem == "srari", count)),
+        ("srlri" | "srari", 16 | 32 | 64) => Some(rounded(element, mnemonic.stem == "srari", count)),
         ("sll", 16) => Some(halves_left()),
         ("srl", 16) => Some(halves_right(PSRLD, PSRLVD)),
         ("sra", 16) => Some(halves_right(PSRAD, PSRAVD)),
@@ -133,18 +133,18 @@ fn rotated(mask: u64, bits: u64, right: Pair, left: Pair, subtract: Pair) -> Ste
 }
 
 /// The lower half of the result comes from j, the upper half from the old destination.
-fn narrowing(named: &Mnemonic<'_>, to: Element, from: Element) -> Option<Steps> {
+fn narrowing(mnemonic: &Mnemonic<'_>, to: Element, from: Element) -> Option<Steps> {
     if to.bits * 2 != from.bits {
         return None;
     }
-    let (is_signed, saturates) = match named.stem {
+    let (is_signed, saturates) = match mnemonic.stem {
         "srlni" => (false, false),
         "srani" => (true, false),
         "ssrlni" => (false, true),
         "ssrani" => (true, true),
         _ => return None,
     };
-    let count = named.imm & (from.bits as i32 - 1);
+    let count = mnemonic.imm & (from.bits as i32 - 1);
     let index = from.index();
     // For a signed doubleword shift by more than 32, the low 32 bits differ from those of a logical shift.
     let shift = match RIGHT_SIGNED.get(index) {

@@ -7,15 +7,15 @@ use super::{Element, Mnemonic, Steps};
 /// The byte indices 0 to 15.
 const BYTES: u128 = 0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100;
 
-pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
-    let imm = named.imm;
-    match named.stem {
+pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
+    let imm = mnemonic.imm;
+    match mnemonic.stem {
         "bsll" => return Some(vec![Shift(PSLLDQ, D, J, imm & 15)]),
         "bsrl" => return Some(vec![Shift(PSRLDQ, D, J, imm & 15)]),
         _ => {}
     }
-    let element = named.only()?;
-    match (named.stem, element.bits) {
+    let element = mnemonic.only()?;
+    match (mnemonic.stem, element.bits) {
         ("packev", bits) => even_packed(bits),
         ("packod", bits) => odd_packed(bits),
         ("pickev", bits) => even_picked(bits),
@@ -24,9 +24,9 @@ pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
         ("shuf4i", 16) => Some(vec![One(PSHUFLW, A, J, imm), One(PSHUFHW, D, A, imm)]),
         ("permi", 32) => Some(vec![Choose(SHUFPS, D, J, Old, imm)]),
         ("replvei" | "repl128vei", bits) => Some(replicated(element, imm & (128 / bits as i32 - 1))),
-        ("shuf", 8) if named.is_same => Some(bytes_of_one()),
+        ("shuf", 8) if mnemonic.is_same => Some(bytes_of_one()),
         ("shuf", 8) => Some(bytes_of_two()),
-        ("extrins", 64) if !named.is_wide => Some(doubleword_inserted(imm)),
+        ("extrins", 64) if !mnemonic.is_wide => Some(doubleword_inserted(imm)),
         _ => None,
     }
 }

@@ -23,8 +23,8 @@ enum Operation {
     MultiplyAdd,
 }
 
-pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
-    let (to, j, k) = match named.elements {
+pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
+    let (to, j, k) = match mnemonic.elements {
         [Some(to), Some(from), None] => (to, from, from),
         [Some(to), Some(j), Some(k)] => (to, j, k),
         _ => return None,
@@ -32,16 +32,16 @@ pub(super) fn steps(named: &Mnemonic<'_>) -> Option<Steps> {
     if to.bits != 2 * j.bits {
         return None;
     }
-    match named.stem {
+    match mnemonic.stem {
         "exth" => return Some(widened_half(to, j, UPPER, None)),
-        "sllwil" => return Some(widened_half(to, j, LOWER, Some(named.imm & (j.bits as i32 - 1)))),
+        "sllwil" => return Some(widened_half(to, j, LOWER, Some(mnemonic.imm & (j.bits as i32 - 1)))),
         "haddw" => return Some(combined(Operation::Add, to, (j, Parity::Odd), (k, Parity::Even))),
         "hsubw" => return Some(combined(Operation::Subtract, to, (j, Parity::Odd), (k, Parity::Even))),
         _ => {}
     }
-    let (stem, parity) = match named.stem.strip_suffix("wev") {
+    let (stem, parity) = match mnemonic.stem.strip_suffix("wev") {
         Some(stem) => (stem, Parity::Even),
-        None => (named.stem.strip_suffix("wod")?, Parity::Odd),
+        None => (mnemonic.stem.strip_suffix("wod")?, Parity::Odd),
     };
     let operation = match stem {
         "add" => Operation::Add,

@@ -78,7 +78,7 @@ impl ReachableCode {
         known: &dyn Fn(u64) -> bool,
         (limit, options): (usize, Options),
     ) -> Self {
-        let mut reach = Self {
+        let mut reachable = Self {
             options,
             instructions: FxHashMap::default(),
             leaders: BTreeSet::new(),
@@ -98,32 +98,33 @@ impl ReachableCode {
         let mut work_list = VecDeque::from([start]);
         while let Some(leader) = work_list.pop_front() {
             let is_new = leader == start || !known(leader);
-            if !is_new || reach.leaders.contains(&leader) || visited.len() >= limit {
+            if !is_new || reachable.leaders.contains(&leader) || visited.len() >= limit {
                 continue;
             }
-            reach.follow(leader, &mut visited, &mut work_list, fetch, known);
-            if reach.instructions.contains_key(&leader) {
-                reach.leaders.insert(leader);
+            reachable.follow(leader, &mut visited, &mut work_list, fetch, known);
+            if reachable.instructions.contains_key(&leader) {
+                reachable.leaders.insert(leader);
             }
         }
-        reach.used = reach
+        reachable.used = reachable
             .instructions
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
-        reach.find_entry_points(start, extra_entry);
+        reachable.find_entry_points(start, extra_entry);
         if options.has(Optimization::Loops) {
-            reach.split_loops();
+            reachable.split_loops();
         }
-        reach.look_ahead(fetch);
-        reach.find_live();
+        reachable.look_ahead(fetch);
+        reachable.find_live();
         if options.has(Optimization::Loops) {
-            let loops = Loops::of(&reach);
-            reach.copy_loops(&loops);
-            reach.loops = loops;
+            let loops = Loops::of(&reachable);
+            reachable.copy_loops(&loops);
+            reachable.loops = loops;
         }
-        reach.blocks = reach.leaders.iter().map(|leader| (*leader, Rc::new(reach.block(*leader)))).collect();
-        reach
+        reachable.blocks =
+            reachable.leaders.iter().map(|leader| (*leader, Rc::new(reachable.block(*leader)))).collect();
+        reachable
     }
 
     fn follow(
