@@ -295,11 +295,11 @@ impl OutOfOrder {
             self.retired.wait_for_memory(result.ready, result.cause, result.translation_cycles);
         }
         let cycle = self.retired.take();
-        self.rob.take_until(cycle);
-        self.rename[usize::from(operation.file)].take_until(if operation.file == 2 { 0 } else { cycle });
+        self.rob.allocate_until(cycle);
+        self.rename[usize::from(operation.file)].allocate_until(if operation.file == 2 { 0 } else { cycle });
         match operation.kind {
-            Kind::Load | Kind::Prefetch => self.loads.take_until(cycle),
-            Kind::Atomic | Kind::AtomicBarrier => self.store_queue().take_until(cycle),
+            Kind::Load | Kind::Prefetch => self.loads.allocate_until(cycle),
+            Kind::Atomic | Kind::AtomicBarrier => self.store_queue().allocate_until(cycle),
             Kind::Plain | Kind::Store | Kind::Barrier | Kind::Serialize => {}
         }
     }
@@ -414,7 +414,7 @@ impl BackEnd for OutOfOrder {
         if operation.kind == Kind::Store {
             // A retired store is written to the cache.
             let drained = self.accesses.store(access(result.ready), self.retired.cycle(), counts, port);
-            self.store_queue().take_until(drained);
+            self.store_queue().allocate_until(drained);
         }
         result.ready
     }

@@ -1,7 +1,7 @@
-//! Entries of a queue that are allocated and freed in program order. `calendar.rs` models queues that free entries out
-//! of order.
+//! Queues whose entries are allocated and freed in program order. `calendar.rs` models queues that free entries out of
+//! order.
 
-/// For each entry, when it is free again.
+/// The entries of a queue, as a ring: for each, the cycle from which it is free.
 #[derive(Debug)]
 pub(crate) struct Entries {
     free_at: Box<[u64]>,
@@ -22,7 +22,7 @@ impl Entries {
 
     /// Allocates the next entry until `cycle`.
     #[inline]
-    pub fn take_until(&mut self, cycle: u64) {
+    pub fn allocate_until(&mut self, cycle: u64) {
         self.free_at[self.next] = cycle;
         self.next += 1;
         if self.next == self.free_at.len() {

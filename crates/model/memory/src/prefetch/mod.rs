@@ -22,8 +22,8 @@ trait PrefetchAlgorithm: std::fmt::Debug + Send {
     /// prefetch. Returns the lines to fetch.
     fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction;
 
-    /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
-    /// is not adjacent in physical memory or not mapped yet.
+    /// Reports that only the lines before `from` of the last prediction were fetched: the others are on a page that is
+    /// not adjacent in physical memory, or not mapped yet.
     fn truncated(&mut self, _from: Line) {}
 }
 
@@ -91,8 +91,8 @@ impl Prefetcher {
         self.table.observe(line, instruction, self.limits)
     }
 
-    /// Reports that the lines of the last prediction from `from` on were not fetched, because they are on a page that
-    /// is not adjacent in physical memory or not mapped yet.
+    /// Reports that only the lines before `from` of the last prediction were fetched: the others are on a page that is
+    /// not adjacent in physical memory, or not mapped yet.
     pub fn truncated(&mut self, from: Line) {
         self.table.truncated(from);
     }

@@ -53,7 +53,7 @@ impl QueuedAccesses {
         port: &mut impl MemoryPort,
     ) -> Value {
         let value = self.in_flight.load(access, counts, port);
-        self.loads.take_until(value.ready.max(older) + DISPATCH_CYCLES);
+        self.loads.allocate_until(value.ready.max(older) + DISPATCH_CYCLES);
         value
     }
 
@@ -62,7 +62,7 @@ impl QueuedAccesses {
         let DataAccess { site: AccessSite { address, .. }, bytes, .. } = access;
         self.in_flight.last_access = self.in_flight.last_access.max(ready);
         self.in_flight.stores.push_atomic(address, bytes, ready);
-        self.stores().take_until(ready + DISPATCH_CYCLES);
+        self.stores().allocate_until(ready + DISPATCH_CYCLES);
     }
 
     /// Performs a store. It leaves for the cache when older instructions are complete, at `older`.
@@ -75,6 +75,6 @@ impl QueuedAccesses {
         port: &mut impl MemoryPort,
     ) {
         let drained = self.in_flight.store(access, access.at.max(older), counts, port);
-        self.stores().take_until(drained + DISPATCH_CYCLES);
+        self.stores().allocate_until(drained + DISPATCH_CYCLES);
     }
 }
