@@ -5,7 +5,7 @@ use crate::{probes, programs, system};
 
 /// The result of checking one part of the host.
 pub struct Check {
-    /// Heading of its group.
+    /// Heading of the part's group.
     pub group: &'static str,
     /// Name of the part.
     pub name: &'static str,
@@ -108,20 +108,20 @@ const EMULATOR_PARTS: &[Part] = &[
     Part {
         name: "Landlock",
         needed_for: "longma run --sandbox",
-        without: "longma run --root, which keeps the program but not the emulator inside",
+        without: "longma run --root, which confines the program, but not the emulator",
         get: "Linux 6.12 or later with landlock in its list of security modules (lsm=)",
         probe: probes::landlock,
     },
     Part {
         name: "user namespaces",
         needed_for: "longma run --sandbox",
-        without: "longma run --root, which keeps the program but not the emulator inside",
+        without: "longma run --root, which confines the program, but not the emulator",
         get: "sysctl kernel.unprivileged_userns_clone=1 or user.max_user_namespaces above 0, outside of containers that forbid it",
         probe: probes::user_namespaces,
     },
     Part {
         name: "binfmt_misc",
-        needed_for: "longma binfmt: the kernel starts programs of other architectures by longma",
+        needed_for: "longma binfmt: the kernel starts programs of other architectures with longma",
         without: "longma run PROGRAM",
         get: "Debian: binfmt-support, or mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc",
         probe: system::binfmt,
@@ -139,7 +139,7 @@ const MEASURING: &[Part] = &[
     Part {
         name: "huge pages",
         needed_for: "memory latencies without misses of the TLB in longma machine measure",
-        without: "longma machine measure, which then counts page walks in",
+        without: "longma machine measure, whose latencies then include page walks",
         get: "sysctl vm.nr_hugepages=128, or echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         probe: probes::huge_pages,
     },
@@ -170,7 +170,7 @@ const DEVICES: &[Part] = &[
     Part {
         name: "io_uring",
         needed_for: "several requests at once on kernel zoned devices",
-        without: "longma zoned, with one request at a time there",
+        without: "longma zoned, with one request at a time on kernel devices",
         get: "sysctl kernel.io_uring_disabled=0, and a container filter that allows io_uring_setup",
         probe: probes::io_uring,
     },

@@ -87,7 +87,7 @@ pub struct Sweep<'a> {
     /// MTU in bytes; `None` for the largest that the NIC and the receiver support.
     pub mtu: Option<u64>,
     /// Settings of the modelled NIC and kernel.
-    pub settings: Vec<Offload>,
+    pub settings: Vec<ReceiverSetting>,
 }
 
 impl Sweep<'_> {
@@ -117,7 +117,7 @@ impl Sweep<'_> {
 /// Settings of the receiver: name, maximum value, and meaning. The values of `rps` and `napi` are cores.
 ///
 /// Source: the head of `guests/c/flow_receive.c`.
-pub const OFFLOADS: [(&str, u64, &str); 15] = [
+pub const RECEIVER_SETTINGS: [(&str, u64, &str); 15] = [
     ("gro", 1, "merge consecutive segments of a poll"),
     ("lro", 1, "the NIC merges segments while interrupts are delayed (delay_ns) or off"),
     ("rps", 1023, "core that runs protocol processing"),
@@ -139,9 +139,9 @@ pub const OFFLOADS: [(&str, u64, &str); 15] = [
     ("before", 1 << 20, "additional cycles per frame in the network stack, before the socket"),
 ];
 
-/// A setting from [`OFFLOADS`] with its value.
+/// A setting from [`RECEIVER_SETTINGS`] with its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offload {
+pub struct ReceiverSetting {
     /// Name.
     pub name: &'static str,
     /// Value.
@@ -157,13 +157,13 @@ fn min_value(name: &str) -> u64 {
     }
 }
 
-impl std::str::FromStr for Offload {
+impl std::str::FromStr for ReceiverSetting {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, value) = text.split_once('=').ok_or_else(|| format!("`{text}`: expected NAME=VALUE"))?;
-        let Some((name, max, _)) = OFFLOADS.iter().find(|setting| setting.0 == name) else {
-            let known: Vec<&str> = OFFLOADS.iter().map(|setting| setting.0).collect();
+        let Some((name, max, _)) = RECEIVER_SETTINGS.iter().find(|setting| setting.0 == name) else {
+            let known: Vec<&str> = RECEIVER_SETTINGS.iter().map(|setting| setting.0).collect();
             return Err(format!("unknown setting `{name}`: give one of {}", known.join(", ")));
         };
         let min = min_value(name);
@@ -199,7 +199,7 @@ impl Nic {
 /// Result of one run of a pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Measured {
+pub struct Measurement {
     /// The pair of cores.
     pub pair: Pair,
     /// Seed of the random numbers.
@@ -218,10 +218,10 @@ pub struct Measured {
 }
 
 /// Computes a cost from a run's statistics and the cores that work for the flow.
-pub type Counted = fn(&Value, &[u32]) -> f64;
+pub type CostFunction = fn(&Value, &[u32]) -> f64;
 
 /// Costs per Gbit: name, unit, divisor, and how they are computed from the statistics.
-pub const COSTS: [(&str, &str, f64, Counted); 6] = [
+pub const COSTS: [(&str, &str, f64, CostFunction); 6] = [
     ("instructions", "M/Gbit", 1e6, |all, cores| core_sum(all, cores, &["instructions"])),
     ("cycles", "M/Gbit", 1e6, |all, cores| {
         core_sum(all, cores, &["cycles"]) - core_sum(all, cores, &["idle_cycles"])
@@ -252,8 +252,8 @@ fn core_sum(all: &Value, cores: &[u32], names: &[&str]) -> f64 {
 }
 
 /// The cores that work for the flow of a pair: its two, and those that settings give to the protocol and to NAPI threads.
-fn working_cores(pair: Pair, settings: &[Offload]) -> Vec<u32> {
-    let of = |name: &str| settings.iter().find(|offload| offload.name == name).map(|offload| offload.value);
+fn working_cores(pair: Pair, settings: &[ReceiverSetting]) -> Vec<u32> {
+    let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
     let is_on = |name: &str| of(name) == Some(1);
     let protocol = of("rps").filter(|_| !is_on("rfs"));
     let thread = of("napi").filter(|_| is_on("threaded"));
@@ -304,7 +304,7 @@ pub fn nic(machine: &Machine) -> Result<Nic, String> {
 impl Sweep<'_> {
     /// Value of a setting; 0 if it is not given.
     fn setting(&self, name: &str) -> u64 {
-        self.settings.iter().find(|offload| offload.name == name).map_or(0, |offload| offload.value)
+        self.settings.iter().find(|setting| setting.name == name).map_or(0, |setting| setting.value)
     }
 
     /// All runs: every pair with each seed.
@@ -331,8 +331,8 @@ pub fn measure(
     places: &[CpuLocation],
     runs: &[(Pair, u64)],
     stop: &AtomicBool,
-    on_result: &(dyn Fn(&Measured) -> Result<(), String> + Sync),
-) -> Result<Vec<Measured>, String> {
+    on_result: &(dyn Fn(&Measurement) -> Result<(), String> + Sync),
+) -> Result<Vec<Measurement>, String> {
     missing_resource(&sweep.settings, places, nic).map_or(Ok(()), Err)?;
     let program =
         MemFile::new(RECEIVER).map_err(|error| format!("cannot store the receiver program: {error}"))?;
@@ -366,20 +366,20 @@ pub fn measure(
     if let Some((_, why)) = failures.into_iter().min() {
         return Err(why);
     }
-    measurements.sort_by_key(|measured: &Measured| (measured.pair, measured.seed));
+    measurements.sort_by_key(|measured: &Measurement| (measured.pair, measured.seed));
     Ok(measurements)
 }
 
 /// Averages each pair over its seeds. Other fields are those of the first seed.
-pub fn over_seeds(measured: &[Measured]) -> Vec<Measured> {
+pub fn over_seeds(measured: &[Measurement]) -> Vec<Measurement> {
     let by_pair = measured.chunk_by(|one, other| one.pair == other.pair);
     by_pair.filter_map(mean).collect()
 }
 
-fn mean(of: &[Measured]) -> Option<Measured> {
+fn mean(of: &[Measurement]) -> Option<Measurement> {
     let first = of.first()?;
-    let mean = |value: &dyn Fn(&Measured) -> f64| of.iter().map(value).sum::<f64>() / of.len() as f64;
-    Some(Measured {
+    let mean = |value: &dyn Fn(&Measurement) -> f64| of.iter().map(value).sum::<f64>() / of.len() as f64;
+    Some(Measurement {
         gbps: mean(&|one| one.gbps),
         costs: std::array::from_fn(|cost| mean(&|one| one.costs[cost])),
         stages: std::array::from_fn(|stage| mean(&|one| one.stages[stage])),
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn settings_with_unknown_names_or_values_out_of_range_are_rejected() {
-        assert_eq!("rfs=1".parse(), Ok(Offload { name: "rfs", value: 1 }));
+        assert_eq!("rfs=1".parse(), Ok(ReceiverSetting { name: "rfs", value: 1 }));
         for (wrong, reason) in [
             ("rfs", "NAME=VALUE"),
             ("rfs=2", "from 0 to 1"),
@@ -403,7 +403,7 @@ mod tests {
             ("ring=1", "from 2 to 4096"),
             ("budget=0", "from 1 to 4096"),
         ] {
-            let error = wrong.parse::<Offload>().unwrap_err();
+            let error = wrong.parse::<ReceiverSetting>().unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
     }
@@ -411,7 +411,8 @@ mod tests {
     #[test]
     fn cores_that_settings_name_work_for_the_flow_too() {
         let cores = |settings: &[&str]| {
-            let settings: Vec<Offload> = settings.iter().map(|setting| setting.parse().unwrap()).collect();
+            let settings: Vec<ReceiverSetting> =
+                settings.iter().map(|setting| setting.parse().unwrap()).collect();
             working_cores(Pair { flow: 2, application: 1 }, &settings)
         };
         assert_eq!(cores(&["gro=1"]), [1, 2]);
@@ -437,7 +438,7 @@ mod tests {
 
     #[test]
     fn over_seeds_averages_each_pair() {
-        let measured = |flow, seed, gbps| Measured {
+        let measured = |flow, seed, gbps| Measurement {
             pair: Pair { flow, application: 0 },
             seed,
             class: Class::SameCpu,

@@ -29,7 +29,9 @@ pub use draw::{Detail, draw_svg, draw_text};
 pub use files::OpenError;
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};
 pub use machine::{Checked, Machine, check};
-pub use measure::{Bandwidths, CacheLatency, MeasureError, Measured, Progress, Thoroughness, Walk, measure};
+pub use measure::{
+    Bandwidths, CacheLatency, MeasureError, MeasurementResults, Progress, Thoroughness, Walk, measure,
+};
 pub use parts::MachineFile;
 pub use problem::{Level, LocatedProblem, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};

@@ -6,7 +6,7 @@
 use longma_affinity::pairs::Pair;
 use longma_topology::CpuLocation;
 
-use super::{Nic, Offload};
+use super::{Nic, ReceiverSetting};
 
 /// Default values.
 const DEFAULTS: [(&str, u64); 12] = [
@@ -25,20 +25,22 @@ const DEFAULTS: [(&str, u64); 12] = [
 ];
 
 /// Describes the first setting that names a core or queue which does not exist.
-pub fn missing_resource(settings: &[Offload], places: &[CpuLocation], nic: &Nic) -> Option<String> {
-    let queues = |setting: &&Offload| setting.name == "send_queues" && setting.value > nic.queues.into();
+pub fn missing_resource(settings: &[ReceiverSetting], places: &[CpuLocation], nic: &Nic) -> Option<String> {
+    let queues =
+        |setting: &&ReceiverSetting| setting.name == "send_queues" && setting.value > nic.queues.into();
     if let Some(more) = settings.iter().find(queues) {
         return Some(format!("{}={}: {} has {} queues", more.name, more.value, nic.name, nic.queues));
     }
-    let is_core = |setting: &&Offload| matches!(setting.name, "rps" | "napi");
-    let is_there = |setting: &&Offload| places.iter().any(|place| u64::from(place.cpu) == setting.value);
+    let is_core = |setting: &&ReceiverSetting| matches!(setting.name, "rps" | "napi");
+    let is_there =
+        |setting: &&ReceiverSetting| places.iter().any(|place| u64::from(place.cpu) == setting.value);
     let lost = settings.iter().filter(is_core).find(|setting| !is_there(setting))?;
     let last = places.iter().map(|place| place.cpu).max().unwrap_or(0);
     Some(format!("{}={}: the machine has no such core: its cores are 0 to {last}", lost.name, lost.value))
 }
 
 /// Describes, in one sentence each, the `settings` that have no effect on some of the `pairs`.
-pub fn idle(settings: &[Offload], pairs: &[Pair], places: &[CpuLocation]) -> Vec<String> {
+pub fn idle(settings: &[ReceiverSetting], pairs: &[Pair], places: &[CpuLocation]) -> Vec<String> {
     let of = |name: &str| settings.iter().find(|setting| setting.name == name).map(|setting| setting.value);
     let node = |core: u32| places.iter().find(|place| place.cpu == core).map(|place| place.node);
     let rings = of("send_queues").unwrap_or(0);
@@ -106,7 +108,8 @@ mod tests {
 
     fn remarks(settings: &[&str], pairs: &[(u32, u32)]) -> Vec<String> {
         let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());
-        let settings: Vec<Offload> = settings.iter().map(|setting| setting.parse().unwrap()).collect();
+        let settings: Vec<ReceiverSetting> =
+            settings.iter().map(|setting| setting.parse().unwrap()).collect();
         let pairs: Vec<Pair> =
             pairs.iter().map(|(flow, application)| Pair { flow: *flow, application: *application }).collect();
         idle(&settings, &pairs, &places)

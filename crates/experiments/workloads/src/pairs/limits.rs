@@ -1,6 +1,6 @@
 //! What limits a modelled run.
 
-use super::Measured;
+use super::Measurement;
 
 /// Busy fraction from which a core counts as saturated.
 const FULL: f64 = 0.9;
@@ -10,7 +10,7 @@ const FULL_LINK: f64 = 0.99;
 
 /// Describes the saturated resource of a run: the link at line rate; otherwise a core, unless `polls`, since a core that
 /// polls is busy at any rate. `goodput` is that of the link in Gb/s.
-pub fn limit(one: &Measured, goodput: f64, polls: bool) -> &'static str {
+pub fn limit(one: &Measurement, goodput: f64, polls: bool) -> &'static str {
     match (one.gbps >= FULL_LINK * goodput, busier(one), polls) {
         (true, ..) => "the link is saturated",
         (_, _, true) => "not known: the application polls, which keeps its core busy at any rate",
@@ -21,7 +21,7 @@ pub fn limit(one: &Measured, goodput: f64, polls: bool) -> &'static str {
 }
 
 /// The busier core of a run, 0 for the flow's, and its busy fraction.
-pub fn busier(one: &Measured) -> (usize, f64) {
+pub fn busier(one: &Measurement) -> (usize, f64) {
     let core = usize::from(one.busy[0].0 <= one.busy[1].0);
     (core, one.busy[core].0)
 }
@@ -35,7 +35,7 @@ mod tests {
     #[test]
     fn a_limit_is_that_of_each_run_and_polling_is_none() {
         let limit = |gbps, flow, polls| {
-            let one = Measured {
+            let one = Measurement {
                 pair: Pair { flow: 0, application: 1 },
                 seed: 1,
                 class: Class::SharedCache,

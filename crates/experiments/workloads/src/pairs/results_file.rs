@@ -2,7 +2,7 @@
 //! header with all inputs that determine the results, then one line per run. Each line ends with a checksum. Sweeps of
 //! a real host use another format, defined in `longma-affinity`.
 
-use super::{COSTS as COST_NAMES, MAX_FRAME_CYCLES, MEGABYTES, Measured, Nic, STAGES, Sweep, nic};
+use super::{COSTS as COST_NAMES, MAX_FRAME_CYCLES, MEGABYTES, Measurement, Nic, STAGES, Sweep, nic};
 use longma_affinity::files;
 use longma_affinity::pairs::{classify, of_machine};
 use longma_locks::IgnorePoison;
@@ -53,7 +53,7 @@ pub struct Contents {
     /// The inputs of the sweep.
     pub header: Header,
     /// The runs.
-    pub known: Vec<Measured>,
+    pub known: Vec<Measurement>,
     /// Whether an incomplete last line was ignored.
     pub is_cut: bool,
     /// The machine's CPUs.
@@ -67,7 +67,7 @@ pub struct ResultsFile {
     file: Mutex<File>,
     path: PathBuf,
     /// The runs that the file held when it was opened.
-    pub known: Vec<Measured>,
+    pub known: Vec<Measurement>,
     /// Whether an incomplete last line was dropped.
     pub is_cut: bool,
 }
@@ -121,7 +121,7 @@ impl Header {
     ///
     /// # Errors
     /// Fails if a setting does not exist.
-    pub fn sweep(&self, known: &[Measured]) -> Result<Sweep<'_>, String> {
+    pub fn sweep(&self, known: &[Measurement]) -> Result<Sweep<'_>, String> {
         let seeds: BTreeSet<u64> = known.iter().map(|one| one.seed).collect();
         let settings = self.settings.iter().map(|(name, value)| format!("{name}={value}").parse());
         Ok(Sweep {
@@ -210,7 +210,7 @@ impl ResultsFile {
     ///
     /// # Errors
     /// Fails if the run cannot be written.
-    pub fn add(&self, run: &Measured) -> Result<(), String> {
+    pub fn add(&self, run: &Measurement) -> Result<(), String> {
         self.append(run)
     }
 
@@ -320,7 +320,7 @@ fn parse(
     is_meant: impl Fn(&Header) -> Result<(), String>,
     places: &[CpuLocation],
     nic: &Nic,
-) -> Result<Option<(Header, Vec<Measured>)>, String> {
+) -> Result<Option<(Header, Vec<Measurement>)>, String> {
     let mut lines = text.lines().enumerate();
     let Some((_, first)) = lines.next() else { return Ok(None) };
     let header = header(first)?;
@@ -329,7 +329,7 @@ fn parse(
     let mut seen = BTreeSet::new();
     let mut run = |line: &str| {
         let (text, is_right) = split_checksum(line).ok_or("it has no checksum at its end")?;
-        let run: Measured = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+        let run: Measurement = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         check(&run, places, max_gbps)?;
         match (is_right, seen.insert((run.pair, run.seed))) {
             (false, _) => Err(DAMAGED.into()),
@@ -344,7 +344,7 @@ fn parse(
 }
 
 /// Checks that the values of a run are possible, on a link that carries at most `max_gbps` Gb/s.
-fn check(run: &Measured, places: &[CpuLocation], max_gbps: f64) -> Result<(), String> {
+fn check(run: &Measurement, places: &[CpuLocation], max_gbps: f64) -> Result<(), String> {
     if classify(places, run.pair) != Some(run.class) {
         return Err(format!("the pair {} is not {} on this machine", run.pair, run.class));
     }
@@ -393,10 +393,10 @@ mod tests {
         }
     }
 
-    fn run(seed: u64) -> Measured {
+    fn run(seed: u64) -> Measurement {
         let mut costs = [1.5; COST_NAMES.len()];
         costs[1] = 0.1 * STAGES.len() as f64;
-        Measured {
+        Measurement {
             pair: Pair { flow: 1, application: 2 },
             seed,
             class: Class::SharedCache,
@@ -408,7 +408,7 @@ mod tests {
     }
 
     /// Writes a file with these runs and returns the error of opening it.
-    fn refused(of: &Path, runs: &[Measured]) -> String {
+    fn refused(of: &Path, runs: &[Measurement]) -> String {
         let machine = Machine::open("sandybridge-2x6").unwrap();
         let (places, nic) = (of_machine(&machine), nic(&machine).unwrap());
         let path = of.join("made.jsonl");
@@ -451,14 +451,14 @@ mod tests {
     #[test]
     fn impossible_values_are_rejected_with_line_and_field() {
         let folder = tempfile::tempdir().unwrap();
-        let with = |change: &dyn Fn(&mut Measured)| {
+        let with = |change: &dyn Fn(&mut Measurement)| {
             let mut changed = run(2);
             change(&mut changed);
             refused(folder.path(), &[run(1), changed])
         };
         assert_eq!(with(&|_| {}), "");
         let begins = "made.jsonl, line 3: not a result of a modelled sweep: ";
-        type Case<'a> = (&'a dyn Fn(&mut Measured), &'a str);
+        type Case<'a> = (&'a dyn Fn(&mut Measurement), &'a str);
         let cases: [Case; 8] = [
             (&|run| run.gbps = -39.5, "gbps is -39.5"),
             // More than a 40 Gb/s link carries in packets of 9000 bytes.
@@ -502,14 +502,14 @@ mod tests {
         let open = |frame_cycles| ResultsFile::open(&path, &sweep(frame_cycles), &nic, &places, VERSION);
         let first = open(0).unwrap();
         first.add(&run(1)).unwrap();
-        first.add(&Measured { gbps: 0.1 + 0.2, ..run(2) }).unwrap();
+        first.add(&Measurement { gbps: 0.1 + 0.2, ..run(2) }).unwrap();
         assert!(open(0).err().unwrap().contains("is being written"));
         // A copy of the descriptor, as a child of another thread has it between fork and exec.
         let _elsewhere = first.file.lock().unwrap().try_clone().unwrap();
         drop(first);
         let text = std::fs::read(&path).unwrap();
         std::fs::write(&path, [&text[..], b"{\"pair\":{\"fl"].concat()).unwrap();
-        assert_eq!(open(0).unwrap().known, [run(1), Measured { gbps: 0.1 + 0.2, ..run(2) }]);
+        assert_eq!(open(0).unwrap().known, [run(1), Measurement { gbps: 0.1 + 0.2, ..run(2) }]);
         assert_eq!(std::fs::read(&path).unwrap(), text);
         let other = open(3000).err().unwrap();
         assert!(

@@ -12,8 +12,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use serde_json::Value;
 
 use super::{
-    COSTS, DETAILED_WARM_UP_BYTES, DRAIN_BYTES, HEADER_BYTES, Measured, Nic, Offload, SEGMENT_BYTES, Sweep,
-    WARM_UP_BYTES, WINDOW_SEGMENTS, count, pair_seed, stages, working_cores,
+    COSTS, DETAILED_WARM_UP_BYTES, DRAIN_BYTES, HEADER_BYTES, Measurement, Nic, ReceiverSetting,
+    SEGMENT_BYTES, Sweep, WARM_UP_BYTES, WINDOW_SEGMENTS, count, pair_seed, stages, working_cores,
 };
 
 /// Time limit. A pair takes some seconds.
@@ -49,7 +49,7 @@ pub(super) fn run_pair(
     program: &MemFile,
     (pair, class, seed): (Pair, Class, u64),
     stop: &AtomicBool,
-) -> Result<Measured, RunFailure> {
+) -> Result<Measurement, RunFailure> {
     let failed = |why: String| RunFailure::Failed(format!("pair {pair}: {why}"));
     let mut out = MemFile::new(&[]).map_err(|error| failed(error.to_string()))?;
     let arguments = command_line(sweep, nic, (pair, seed), (program, &out)).map_err(failed)?;
@@ -130,7 +130,7 @@ fn command_line(
         ("near", 1),
     ];
     let window = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));
-    let offloads = sweep.settings.iter().map(|offload| (offload.name, offload.value));
+    let offloads = sweep.settings.iter().map(|setting| (setting.name, setting.value));
     let before = [("before", in_softirq + sweep.setting("before"))];
     arguments.extend(
         settings
@@ -154,10 +154,10 @@ fn divided(sweep: &Sweep) -> (u64, u64) {
 /// Evaluates the statistics of a run in which `bytes` were counted.
 fn evaluate(
     result: &Value,
-    settings: &[Offload],
+    settings: &[ReceiverSetting],
     (pair, class, seed): (Pair, Class, u64),
     (gbps, bytes): (f64, f64),
-) -> Measured {
+) -> Measurement {
     let (all, cores) = (&result["statistics"], working_cores(pair, settings));
     let gbit = (bytes * 8e-9).max(f64::MIN_POSITIVE);
     let costs = COSTS.map(|(_, _, unit, of)| of(all, &cores) / unit / gbit);
@@ -175,7 +175,7 @@ fn evaluate(
         let main_cause = main_cause.map_or("-".into(), |(name, _)| name.clone());
         (if cycles > 0.0 { 1.0 - idle / cycles } else { 0.0 }, main_cause)
     });
-    Measured { pair, seed, class, gbps, costs, stages, busy }
+    Measurement { pair, seed, class, gbps, costs, stages, busy }
 }
 
 #[cfg(test)]

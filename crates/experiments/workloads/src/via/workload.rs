@@ -6,7 +6,7 @@ use super::exchange::{Measure, MeasurementRequest};
 use super::modelled::{ModelError, Modelled};
 use super::row::Row;
 use longma_lab::{
-    Failure, FailureKind, Kind, Measure as Measured, Metrics, Parameter, Point, Rehearsal, Setting, Stop,
+    Failure, FailureKind, Kind, Measure as Measurement, Metrics, Parameter, Point, Rehearsal, Setting, Stop,
     Workload,
 };
 use longma_topology::Machine;
@@ -86,16 +86,16 @@ impl Workload for Via {
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {
         let (request, _) = modelled(point)?;
         let mut measures = if request.measure == Measure::Ping {
-            vec![Measured::new("latency_us", "us", "one way, mean")]
+            vec![Measurement::new("latency_us", "us", "one way, mean")]
         } else {
             vec![
-                Measured::new("bandwidth_mbps", "MB/s", "of messages"),
-                Measured::new("messages_per_second", "messages/s", "that arrived"),
+                Measurement::new("bandwidth_mbps", "MB/s", "of messages"),
+                Measurement::new("messages_per_second", "messages/s", "that arrived"),
             ]
         };
         for end in ["sender", "receiver"] {
             measures.extend(
-                AT_ENDS.map(|(name, unit, about)| Measured::new(format!("{end}.{name}"), unit, about)),
+                AT_ENDS.map(|(name, unit, about)| Measurement::new(format!("{end}.{name}"), unit, about)),
             );
         }
         Ok(Rehearsal { measures: Some(measures), ..Rehearsal::default() })

@@ -40,7 +40,7 @@ pub struct Walk {
 
 /// The results of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Measured {
+pub struct MeasurementResults {
     /// The type of core that was measured.
     pub core: String,
     /// Its clock during the measurement, in Hz.
@@ -75,7 +75,7 @@ pub fn measure(
     file: &MachineFile,
     thoroughness: Thoroughness,
     progress: Progress<'_>,
-) -> Result<Measured, MeasureError> {
+) -> Result<MeasurementResults, MeasureError> {
     let effort = Effort::of(thoroughness);
     let mut notes = Vec::new();
     let cpus = pin::allowed();
@@ -127,7 +127,7 @@ pub fn measure(
     step("core-to-core latency");
     let (cpus, core_to_core_ps) = core_to_core(&cpus, &effort, &mut notes);
     progress("done", 1.0);
-    Ok(Measured {
+    Ok(MeasurementResults {
         core: core.map_or_else(String::new, |(name, _)| name.into()),
         clock_hz,
         mispredict_ps,

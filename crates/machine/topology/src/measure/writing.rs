@@ -1,11 +1,11 @@
 //! Writes the results of a measurement into the description of the measured host.
 
-use super::{Bandwidths, Measured};
+use super::{Bandwidths, MeasurementResults};
 use crate::parts::*;
 use crate::read::{Cited, Map, Matrix, SourcePositions};
 use crate::units::{Bandwidth, BitRate, Cycles, Frequency, Latency, Time};
 
-impl Measured {
+impl MeasurementResults {
     /// Writes the results into the description of the measured host.
     pub fn write_into(&self, file: &mut MachineFile) {
         file.sources.insert("measured".into(), self.source());
@@ -199,10 +199,10 @@ mod tests {
     use proptest::prelude::*;
 
     /// Plausible results of an idle host at 3 GHz.
-    fn measured(file: &MachineFile) -> Measured {
+    fn measured(file: &MachineFile) -> MeasurementResults {
         let caches = ["l1d", "l2", "l3"].into_iter().zip([1700u64, 5050, 60_000]);
         let caches = caches.filter(|(name, _)| file.caches.contains_key(*name));
-        Measured {
+        MeasurementResults {
             core: file.cores.keys().next().cloned().unwrap_or_default(),
             clock_hz: 3_000_400_000,
             mispredict_ps: 8_000,
