@@ -6,8 +6,8 @@ use longma_command_line::output::{Outcome, columns, has_colour, print, print_jso
 use longma_lab::{EditError, MachineEdit, open_machine};
 use longma_runner::simulation::refusals;
 use longma_topology::{
-    BUILTIN, Checked, Detail, Machine, Measured, OpenError, Sysfs, Thoroughness, check, differences,
-    discover, draw_svg, draw_text, measure,
+    BUILTIN, Checked, Detail, Machine, MeasurementResults, OpenError, Sysfs, Thoroughness, check,
+    differences, discover, draw_svg, draw_text, measure,
 };
 use serde_json::{Value, json};
 use std::error::Error;
@@ -322,7 +322,7 @@ fn measure_host(thoroughness: Thoroughness, output: Option<&Path>, format: FileF
     emit(&toml, headline, output, format, Some((&measured_table(&measured), &json!(measured))))
 }
 
-fn measured_table(measured: &Measured) -> String {
+fn measured_table(measured: &MeasurementResults) -> String {
     let ns = |ps: u64| format!("{:.2} ns", ps as f64 / 1000.0);
     let gb = |bytes: u64| format!("{:.2} GB/s", bytes as f64 / 1e9);
     let mut rows = vec![["WHAT", "MEASURED", "HOW"].map(String::from).to_vec()];

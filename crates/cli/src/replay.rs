@@ -22,7 +22,7 @@ use longma_trace::Trace;
 
 use crate::run::summary;
 
-/// The size of the parts in which a trace runs, in trace words.
+/// Number of trace words that are replayed at a time.
 const PART_WORDS: usize = 4096;
 
 /// Arguments of `longma replay`.
@@ -43,7 +43,7 @@ pub struct Arguments {
     #[arg(long, value_enum)]
     core: Option<Core>,
 
-    /// Run at most this many instructions of the trace.
+    /// Replay at most this many instructions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     max_instructions: Option<u64>,
 
@@ -88,7 +88,7 @@ enum Format {
 pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     let machine =
         Arc::new(open_machine(&arguments.machine, &arguments.set).map_err(|error| error.to_string())?);
-    let result = replayed(arguments, &machine)?;
+    let result = replay(arguments, &machine)?;
     let text = match arguments.format {
         Format::Table => summary::text(&result),
         Format::Json => result.to_json().to_string(),
@@ -116,14 +116,15 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn replayed(arguments: &Arguments, machine: &Arc<Machine>) -> Result<RunResult, String> {
+fn replay(arguments: &Arguments, machine: &Arc<Machine>) -> Result<RunResult, String> {
     let path = arguments.trace.display();
     let open = || Reader::open(&arguments.trace).map_err(|error| format!("cannot read {path}: {error}"));
-    let most = arguments.max_instructions.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
-    // Once for the code, and once to run it.
-    let code = Code::of(open()?.take(most)).map_err(|error| format!("{path}: {error}"))?;
+    let max_instructions =
+        arguments.max_instructions.and_then(|max| usize::try_from(max).ok()).unwrap_or(usize::MAX);
+    // The trace is read twice: to find the code, and to replay it.
+    let code = Code::of(open()?.take(max_instructions)).map_err(|error| format!("{path}: {error}"))?;
     let mut simulation = simulation(arguments, machine)?;
-    let mut replay = Replay::new(code, open()?.take(most));
+    let mut replay = Replay::new(code, open()?.take(max_instructions));
     let mut trace = Trace::default();
     while replay.fill(&mut trace, PART_WORDS).map_err(|error| format!("{path}: {error}"))? {
         simulation.replay(&trace, &replay);

@@ -9,8 +9,8 @@ use super::terminal::{self, print, print_json};
 use super::{INTERRUPTED, JournalOption, Outcome, chosen, interruption, report, width};
 use clap::ValueEnum;
 use longma_affinity::advice::{
-    Candidate, Commands, ConfigurationFile, DriverCapabilities, Group, Measured, Package, QueuePlacement,
-    Race, candidates, commands, measured,
+    Candidate, Commands, ConfigurationFile, DriverCapabilities, Evaluation, Group, Package, QueuePlacement,
+    Race, candidates, commands, evaluate,
 };
 use longma_affinity::analysis::{Analysis, fastest};
 use longma_affinity::host::{Host, Tree};
@@ -131,15 +131,15 @@ struct Advice {
     nic: Nic,
     steering: Steering,
     ranking: Vec<Candidate>,
-    measured: Option<Measured>,
+    measured: Option<Evaluation>,
     /// The interface settings of the measurement, if settings were varied.
     variant: Variant,
 }
 
 impl Advice {
-    /// Where the queues go around a pair.
+    /// The CPUs of the queues, given a pair.
     fn placement(&self, host: &dyn Host, pair: Pair) -> QueuePlacement {
-        // The driver of another machine cannot be asked.
+        // The driver of another machine cannot be queried.
         let abilities = |nic: &Nic| match self.other_machine {
             None => DriverCapabilities::of(host, nic),
             Some(_) => DriverCapabilities::default(),
@@ -309,7 +309,7 @@ fn advice_from_results(results: &Results) -> Result<Advice, String> {
         allowed: None,
         nic,
         steering,
-        measured: measured(&analysis, &ranking),
+        measured: evaluate(&analysis, &ranking),
         variant: results.samples.first().map(|sample| sample.variant.clone()).unwrap_or_default(),
         ranking,
     })

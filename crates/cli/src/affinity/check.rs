@@ -30,7 +30,7 @@ pub struct Arguments {
 }
 
 /// How long to observe the load of other processes.
-const WATCHED: Duration = Duration::from_millis(500);
+const LOAD_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments) -> Outcome {
     let recording = arguments.tree.open()?;
@@ -44,7 +44,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         check(host, name, None)
     } else {
         let before = Reading::now(host);
-        std::thread::sleep(WATCHED);
+        std::thread::sleep(LOAD_INTERVAL);
         check(host, name, Some((&before, &Reading::now(host))))
     };
     if arguments.format == Format::Json {
@@ -90,17 +90,17 @@ fn word(weight: Severity) -> &'static str {
 }
 
 /// Smallest width for text to the right of a label, in characters.
-const ROOM: usize = 20;
+const MIN_TEXT_WIDTH: usize = 20;
 /// Indentation of text that is printed below its label.
-const BELOW: &str = "  ";
+const INDENT: &str = "  ";
 
 /// Prints text to the right of a label, wrapped to `width` columns and aligned; below the label if the space is too
 /// narrow.
 pub fn wrapped(label: &str, words: &str, width: usize) -> String {
-    if label.len() > BELOW.len() && label.chars().count() + ROOM > width {
+    if label.len() > INDENT.len() && label.chars().count() + MIN_TEXT_WIDTH > width {
         let above = label.split_whitespace().collect::<Vec<_>>().join(" ");
         let above = if above.is_empty() { String::new() } else { above + "\n" };
-        return above + &wrapped(BELOW, words, width);
+        return above + &wrapped(INDENT, words, width);
     }
     let indent = label.chars().count();
     let mut text = String::new();
@@ -130,8 +130,8 @@ pub fn listed(rows: &[Vec<String>], width: usize) -> String {
         |column: usize| heads.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let columns = heads.first().map_or(0, Vec::len);
     let beside: usize = (0..columns).map(|column| wide(column).unwrap_or(0) + 2).sum();
-    if beside + ROOM > width {
-        return below(&heads, &last, width);
+    if beside + MIN_TEXT_WIDTH > width {
+        return stacked(&heads, &last, width);
     }
     let line = |(head, last): (&Vec<String>, &String)| {
         let cells = head
@@ -144,7 +144,7 @@ pub fn listed(rows: &[Vec<String>], width: usize) -> String {
 }
 
 /// The layout for narrow terminals: the columns without the last, followed by one line of text per row.
-fn below(heads: &[Vec<String>], last: &[String], width: usize) -> String {
+fn stacked(heads: &[Vec<String>], last: &[String], width: usize) -> String {
     let ([names, rows @ ..], [what, words @ ..]) = (heads, last) else { return String::new() };
     let headings: Vec<(&str, &str)> = names.iter().map(|name| (name.trim(), "")).collect();
     let cells: Vec<Vec<String>> =

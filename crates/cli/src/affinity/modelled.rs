@@ -13,7 +13,7 @@ use longma_text::{display_path, sanitize};
 use longma_topology::{CpuLocation, Machine};
 use longma_workloads::pairs::results_file::{self, ResultsFile};
 use longma_workloads::pairs::{
-    COSTS, Measured, Nic, STAGES, Sweep, busier, idle, limit, measure, missing_resource, nic, over_seeds,
+    COSTS, Measurement, Nic, STAGES, Sweep, busier, idle, limit, measure, missing_resource, nic, over_seeds,
 };
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,12 +50,12 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     }
     let runs: BTreeSet<(Pair, u64)> = sweep.runs(&pairs).into_iter().collect();
     let known = kept.iter().flat_map(|kept| &kept.known).filter(|one| runs.contains(&(one.pair, one.seed)));
-    let mut measured: BTreeMap<(Pair, u64), Measured> =
+    let mut measured: BTreeMap<(Pair, u64), Measurement> =
         known.map(|one| ((one.pair, one.seed), one.clone())).collect();
     let mut todo = sweep.runs(&pairs);
     todo.retain(|run| !measured.contains_key(run));
     let (bar, finished) = (io::stderr().is_terminal(), AtomicUsize::new(measured.len()));
-    let keep = |one: &Measured| {
+    let keep = |one: &Measurement| {
         kept.as_ref().map_or(Ok(()), |kept| kept.add(one))?;
         let finished = finished.fetch_add(1, Ordering::Relaxed) + 1;
         if bar {
@@ -83,7 +83,7 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     let fresh =
         fresh.map_err(|why| format!("{why}; {}", results_so_far(finished.load(Ordering::Relaxed))))?;
     measured.extend(fresh.into_iter().map(|one| ((one.pair, one.seed), one)));
-    let measured: Vec<Measured> = measured.into_values().collect();
+    let measured: Vec<Measurement> = measured.into_values().collect();
     let is_whole = measured.len() == runs.len();
     if !measured.is_empty() {
         match format {
@@ -144,27 +144,27 @@ fn check_pairs(machine: &str, places: &[CpuLocation], pairs: &[Pair]) -> Result<
     Err(format!("{machine} has no CPU {cpu}: give --cpus or --pair with CPUs from 0 to {last}"))
 }
 
-fn of_class(measured: &[Measured], class: Class) -> Vec<&Measured> {
+fn of_class(measured: &[Measurement], class: Class) -> Vec<&Measurement> {
     measured.iter().filter(|one| one.class == class).collect()
 }
 
 /// Measurements with distinct results. Pairs with bit-identical results are one measurement and say nothing about the
 /// spread.
-fn distinct<'a>(measured: &[&'a Measured]) -> Vec<&'a Measured> {
+fn distinct<'a>(measured: &[&'a Measurement]) -> Vec<&'a Measurement> {
     let mut seen = BTreeSet::new();
-    let bits = |one: &Measured| -> Vec<u64> {
+    let bits = |one: &Measurement| -> Vec<u64> {
         let numbers = [one.gbps].into_iter().chain(one.costs).chain(one.stages);
         numbers.map(f64::to_bits).collect()
     };
     measured.iter().copied().filter(|one| seen.insert(bits(one))).collect()
 }
 
-fn mean_of(measured: &[&Measured], value: impl Fn(&Measured) -> f64) -> Option<Interval> {
+fn mean_of(measured: &[&Measurement], value: impl Fn(&Measurement) -> f64) -> Option<Interval> {
     Interval::of(&distinct(measured).into_iter().map(value).collect::<Vec<_>>())
 }
 
-fn as_json(measured: &[Measured]) -> Value {
-    let pair = |one: &Measured| {
+fn as_json(measured: &[Measurement]) -> Value {
+    let pair = |one: &Measurement| {
         let costs: serde_json::Map<_, _> = COSTS
             .iter()
             .zip(one.costs)
@@ -188,7 +188,7 @@ fn text(
     sweep: &Sweep,
     nic: &Nic,
     places: &[CpuLocation],
-    runs: &[Measured],
+    runs: &[Measurement],
     (took, width): (Option<Duration>, usize),
 ) -> Result<String, String> {
     let measured = &over_seeds(runs)[..];
@@ -203,7 +203,7 @@ fn text(
         text += &format!("\n{}{}", wrapped("", &words, width), seeds(runs, width));
     }
     text += &wrapped("", &significant_differences(measured), width);
-    let all: Vec<&Measured> = measured.iter().collect();
+    let all: Vec<&Measurement> = measured.iter().collect();
     let same = all.len() - distinct(&all).len();
     if same > 0 {
         let words = format!(
@@ -251,14 +251,14 @@ fn heading(
         ),
     ];
     if !sweep.settings.is_empty() {
-        let with = sweep.settings.iter().map(|offload| format!("{}={}", offload.name, offload.value));
+        let with = sweep.settings.iter().map(|setting| format!("{}={}", setting.name, setting.value));
         words.push(format!("with {}", with.collect::<Vec<_>>().join(", ")));
     }
     words.iter().map(|words| wrapped("", words, width)).collect()
 }
 
-fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
-    let result = |one: &Measured| PairResult {
+fn throughputs(measured: &[Measurement]) -> Vec<PairResult> {
+    let result = |one: &Measurement| PairResult {
         pair: one.pair,
         class: one.class,
         gbps: vec![one.gbps],
@@ -272,7 +272,7 @@ fn throughputs(measured: &[Measured]) -> Vec<PairResult> {
 }
 
 /// A measured quantity of a pair.
-type Quantity = fn(&Measured) -> f64;
+type Quantity = fn(&Measurement) -> f64;
 
 /// Error of a modelled mean, as a fraction: throughputs and cycles of classes change by so much with the share of the
 /// extra work that is charged to the softirq, with packets of 9000 bytes. Source: the table of conventions in
@@ -288,7 +288,7 @@ fn exceeds_the_error(one: &[f64], other: &[f64]) -> bool {
 
 /// Lists the classes whose throughput or cycles differ significantly (Welch's t-test, 95 %) and by more than the model's
 /// error.
-fn significant_differences(measured: &[Measured]) -> String {
+fn significant_differences(measured: &[Measurement]) -> String {
     let values = |class: Class, value: Quantity| -> Vec<f64> {
         distinct(&of_class(measured, class)).into_iter().map(value).collect()
     };
@@ -317,7 +317,7 @@ fn significant_differences(measured: &[Measured]) -> String {
     )
 }
 
-fn stages(measured: &[Measured], width: usize) -> String {
+fn stages(measured: &[Measurement], width: usize) -> String {
     let present = present(measured);
     let headings = [("", "")].into_iter().chain(present.iter().map(|class| (class.word(), "")));
     let row = |(index, name): (usize, &&str)| {
@@ -332,7 +332,7 @@ fn stages(measured: &[Measured], width: usize) -> String {
 }
 
 /// The classes, split by whether each CPU is on the NIC's socket.
-fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measured], width: usize) -> String {
+fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measurement], width: usize) -> String {
     let Some(socket) = nic.socket else { return "the machine file does not say where the NIC is\n".into() };
     let is_near = |cpu: u32| places.iter().any(|place| place.cpu == cpu && place.socket == socket);
     let side = |near: bool| if near { "the NIC's" } else { "another" };
@@ -349,12 +349,13 @@ fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measured], width: usize)
     let mut rows = Vec::new();
     for class in present(measured) {
         for (flow, application) in [(true, true), (false, false), (true, false), (false, true)] {
-            let lies = |one: &&Measured| {
+            let lies = |one: &&Measurement| {
                 one.class == class
                     && (is_near(one.pair.flow), is_near(one.pair.application)) == (flow, application)
             };
-            let of: Vec<&Measured> = measured.iter().filter(lies).collect();
-            let mean = |value: &dyn Fn(&Measured) -> f64| mean_of(&of, value).map_or("-".into(), with_half);
+            let of: Vec<&Measurement> = measured.iter().filter(lies).collect();
+            let mean =
+                |value: &dyn Fn(&Measurement) -> f64| mean_of(&of, value).map_or("-".into(), with_half);
             if !of.is_empty() {
                 rows.push(vec![
                     class.word().into(),
@@ -372,7 +373,7 @@ fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measured], width: usize)
     fitted(&headings, 3, &rows, width)
 }
 
-fn present(measured: &[Measured]) -> Vec<Class> {
+fn present(measured: &[Measurement]) -> Vec<Class> {
     Class::ALL.into_iter().filter(|class| !of_class(measured, *class).is_empty()).collect()
 }
 
@@ -385,9 +386,9 @@ fn with_half(interval: Interval) -> String {
     }
 }
 
-fn classes(measured: &[Measured], width: usize) -> String {
+fn classes(measured: &[Measurement], width: usize) -> String {
     let present = present(measured);
-    let row = |name: &str, unit: &str, value: &dyn Fn(&Measured) -> f64| {
+    let row = |name: &str, unit: &str, value: &dyn Fn(&Measurement) -> f64| {
         let of = |class: &Class| mean_of(&of_class(measured, *class), value).map_or("-".into(), with_half);
         [name.to_string(), unit.into()].into_iter().chain(present.iter().map(of)).collect::<Vec<_>>()
     };
@@ -402,7 +403,7 @@ fn classes(measured: &[Measured], width: usize) -> String {
 }
 
 /// Means of each class over seeds, with the largest difference between the seeds of one pair.
-fn seeds(runs: &[Measured], width: usize) -> String {
+fn seeds(runs: &[Measurement], width: usize) -> String {
     let each: BTreeSet<u64> = runs.iter().map(|one| one.seed).collect();
     let headings =
         [("class", ""), ("Gb/s", ""), ("M cycles/Gbit", ""), ("largest range of a pair, Gb/s", "")];
@@ -411,7 +412,7 @@ fn seeds(runs: &[Measured], width: usize) -> String {
         let of = of_class(runs, class);
         let over = |value: Quantity| {
             let of_seed = |seed: &u64| {
-                let one: Vec<&Measured> = of.iter().copied().filter(|one| one.seed == *seed).collect();
+                let one: Vec<&Measurement> = of.iter().copied().filter(|one| one.seed == *seed).collect();
                 mean_of(&one, value).map(|interval| interval.mean)
             };
             let means: Vec<f64> = each.iter().filter_map(of_seed).collect();
@@ -432,8 +433,8 @@ fn seeds(runs: &[Measured], width: usize) -> String {
 }
 
 /// What limits the runs of each class, and the main component of the busier core's CPI stack.
-fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measured], width: usize) -> String {
-    let polls = sweep.settings.iter().any(|offload| offload.name == "busy_us" && offload.value > 0);
+fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement], width: usize) -> String {
+    let polls = sweep.settings.iter().any(|setting| setting.name == "busy_us" && setting.value > 0);
     let most = |all: &mut dyn Iterator<Item = String>| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         all.for_each(|one| *counts.entry(one).or_default() += 1);
@@ -468,8 +469,8 @@ mod tests {
     use super::*;
     use longma_affinity::pairs::Pair;
 
-    fn run(flow: u32, seed: u64, gbps: f64) -> Measured {
-        Measured {
+    fn run(flow: u32, seed: u64, gbps: f64) -> Measurement {
+        Measurement {
             pair: Pair { flow, application: flow },
             seed,
             class: Class::SameCpu,
@@ -504,7 +505,7 @@ mod tests {
             (0..12).flat_map(|flow| (0..12).flat_map(move |app| [(flow, app, 1), (flow, app, 2)]))
         {
             let of = f64::from(flow * 12 + application) + seed as f64;
-            runs.push(Measured {
+            runs.push(Measurement {
                 pair: Pair { flow, application },
                 class: Class::ALL[(flow + application) as usize % 5],
                 costs: [4429.0 + of; COSTS.len()],
@@ -526,14 +527,14 @@ mod tests {
     #[test]
     fn identical_results_count_as_one_measurement() {
         let (one, other) = (run(0, 1, 10.0), run(1, 1, 12.0));
-        let of = |runs: &[&Measured]| mean_of(runs, |one| one.gbps).unwrap();
-        let copies: Vec<Measured> = (2..50).map(|flow| run(flow, 1, 10.0)).collect();
-        let all: Vec<&Measured> = copies.iter().chain([&one, &other]).collect();
+        let of = |runs: &[&Measurement]| mean_of(runs, |one| one.gbps).unwrap();
+        let copies: Vec<Measurement> = (2..50).map(|flow| run(flow, 1, 10.0)).collect();
+        let all: Vec<&Measurement> = copies.iter().chain([&one, &other]).collect();
         assert_eq!(of(&all), of(&[&one, &other]));
         assert_eq!(of(&all[..48]).half, None, "nothing is random: there is no interval");
         // Any number of identical copies must not make classes differ significantly.
         let elsewhere =
-            copies.iter().map(|run| Measured { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
+            copies.iter().map(|run| Measurement { class: Class::SharedCache, gbps: 10.5, ..run.clone() });
         let summary = significant_differences(&copies.iter().cloned().chain(elsewhere).collect::<Vec<_>>());
         assert!(summary.ends_with(" none. No such difference: none."), "{summary}");
     }
@@ -542,7 +543,7 @@ mod tests {
     #[test]
     fn differences_within_the_models_error_are_not_told_apart() {
         let class = |class, gbps: f64| {
-            (0..6).map(move |flow| Measured { class, ..run(flow, 1, gbps + f64::from(flow) * 0.01) })
+            (0..6).map(move |flow| Measurement { class, ..run(flow, 1, gbps + f64::from(flow) * 0.01) })
         };
         let summary = |gbps| {
             let all = class(Class::SharedCache, 39.0).chain(class(Class::OtherSocket, gbps));

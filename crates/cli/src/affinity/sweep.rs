@@ -20,7 +20,7 @@ use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Se
 use longma_affinity::vary::{self, Variant, Variation, variants};
 use longma_cpu_set::CpuSet;
 use longma_text::{display_path, sanitize};
-use longma_workloads::pairs::{self, Offload, Sweep};
+use longma_workloads::pairs::{self, ReceiverSetting, Sweep};
 use std::error::Error;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ struct ModelOptions {
     /// Names: gro, lro, rps, rfs, send_queues, xps, busy_us, threaded, napi, ring, delay_ns, frames, budget, near,
     /// before.
     #[arg(long = "with", value_name = "NAME=VALUE")]
-    with: Vec<Offload>,
+    with: Vec<ReceiverSetting>,
     /// Measure the rate of each pair over this many megabytes (10^6 bytes) [default: 8].
     ///
     /// 19 MB before them warm up caches and buffers. The measurement may be up to 2 MB longer, so that it ends with the
@@ -172,9 +172,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             None => which.pairs.clone(),
         };
         let ModelOptions { frame_cycles, softirq_share, megabytes, seeds, ref with, .. } = arguments.model;
-        for (index, offload) in with.iter().enumerate() {
-            if with[..index].iter().any(|other| other.name == offload.name) {
-                return Err(format!("--with {} is given twice", offload.name).into());
+        for (index, setting) in with.iter().enumerate() {
+            if with[..index].iter().any(|other| other.name == setting.name) {
+                return Err(format!("--with {} is given twice", setting.name).into());
             }
         }
         let sweep = Sweep {

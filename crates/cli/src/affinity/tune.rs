@@ -50,18 +50,18 @@ pub struct Arguments {
     /// Leave flows alone whose thread receives and sends less than this many megabits (10^6 bits) per second in sum.
     #[arg(long, value_name = "MBIT", default_value_t = 100.0, value_parser = rate)]
     min_rate: f64,
-    /// Write a systemd unit that runs `tune` with these options, and `restore` however it ends, to this folder.
+    /// Write a systemd unit to this folder. The unit runs `tune` with these options, and `restore` after any exit.
     #[arg(long, value_name = "FOLDER", num_args = 0..=1, require_equals = true,
         default_missing_value = service::FOLDER, conflicts_with_all = ["dry_run", "seconds", "tree"])]
     install: Option<PathBuf>,
     /// Exit after this many seconds [default: at Ctrl-C or SIGTERM].
     #[arg(long = "for", value_name = "SECONDS", value_parser = |text: &str| super::seconds(text, 31_536_000))]
     seconds: Option<u32>,
-    /// Serve figures for Prometheus at http://ADDRESS/metrics [default address: 127.0.0.1:9871].
+    /// Serve metrics for Prometheus at http://ADDRESS/metrics [default address: 127.0.0.1:9871].
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
         default_missing_value = "127.0.0.1:9871", conflicts_with = "tree")]
     metrics_listen: Option<SocketAddr>,
-    /// Write figures for Prometheus's textfile collector to this file after each observation.
+    /// Write metrics for Prometheus's textfile collector to this file after each observation.
     #[arg(long, value_name = "FILE", conflicts_with = "tree")]
     metrics_file: Option<PathBuf>,
     #[command(flatten)]
@@ -152,7 +152,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     })
 }
 
-/// Serves figures on `address`.
+/// Serves metrics on `address`.
 fn listen(address: SocketAddr) -> Result<Exporter, String> {
     let exporter = Exporter::listen(address)
         .map_err(|error| format!("--metrics-listen {address}: {error}; choose another address"))?;
@@ -243,13 +243,13 @@ impl Session<'_> {
         let limit =
             self.arguments.seconds.map_or(Duration::MAX, |seconds| Duration::from_secs(seconds.into()));
         // The first observation has no rates, so it permits no decision.
-        self.max_connections = watch.look(host).connections;
+        self.max_connections = watch.observe(host).connections;
         let mut next = CONFIRM_INTERVAL;
         while self.nap(next.min(limit.saturating_sub(self.begin.elapsed())), stop)
             && self.begin.elapsed() < limit
         {
             let before = cpu_seconds();
-            let observation = watch.look(host);
+            let observation = watch.observe(host);
             (self.looks, self.max_connections) =
                 (self.looks + 1, self.max_connections.max(observation.connections));
             for decision in tuner.step(&observation, journal.as_deref_mut(), self.begin.elapsed())? {
@@ -262,7 +262,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Shows the figures of an observation. A file that cannot be written does not end the daemon.
+    /// Publishes the metrics of an observation. A file that cannot be written does not end the daemon.
     fn export(&mut self, observation: &Observation) {
         self.metrics.observe(observation, cpu_seconds());
         if let Some(exporter) = &self.exporter {

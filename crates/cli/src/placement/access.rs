@@ -29,12 +29,12 @@ struct Common {
 
 #[derive(Subcommand)]
 enum TokenAction {
-    /// Make a token and print it. The secret is shown only once.
+    /// Create a token and print it. The secret is shown only once.
     #[command(visible_alias = "create")]
     Add {
         /// The token's name.
         name: String,
-        /// What the bearer of the token may do.
+        /// Role of the token: what its bearer may do.
         #[arg(long, value_parser = PossibleValuesParser::new(["admin", "operator", "tenant", "agent", "scheduler"]))]
         role: String,
         /// The tenant that a tenant token is for.

@@ -66,7 +66,7 @@ enum ViaCommand {
     },
     /// List the topics of this user: types, publishers and subscribers.
     List(longma_topics_command::ListArguments),
-    /// Show rates, lag and losses of all topics, again and again.
+    /// Show rates, lag and losses of all topics, refreshed at an interval.
     Top(longma_topics_command::TopArguments),
     /// Print the attributes of a NIC.
     Info {

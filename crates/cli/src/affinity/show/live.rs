@@ -18,9 +18,9 @@ use std::time::{Duration, Instant};
 /// Maximum number of flows listed.
 const MAX_FLOWS: usize = 12;
 /// Width of a load bar, in characters.
-const BAR: usize = 20;
+const BAR_WIDTH: usize = 20;
 /// Interval at which keys and signals are checked.
-const NAP: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The terminal in its alternate screen, without cursor, line buffering and echo. Dropping it restores the terminal.
 struct Screen {
@@ -30,7 +30,7 @@ struct Screen {
 impl Screen {
     fn begin() -> io::Result<Self> {
         let screen = Self { _mode: RawMode::with_signals(io::stdin())? };
-        put("\x1b[?1049h\x1b[?25l")?;
+        write_terminal("\x1b[?1049h\x1b[?25l")?;
         Ok(screen)
     }
 }
@@ -38,11 +38,11 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         // Fails if the terminal is closed.
-        let _ = put("\x1b[?25h\x1b[?1049l");
+        let _ = write_terminal("\x1b[?25h\x1b[?1049l");
     }
 }
 
-fn put(text: &str) -> io::Result<()> {
+fn write_terminal(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()
@@ -50,7 +50,7 @@ fn put(text: &str) -> io::Result<()> {
 
 /// The reason for leaving the view.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ExitReason {
     Key,
     Signal,
 }
@@ -59,30 +59,30 @@ enum End {
 pub fn run(host: &Tree, nic: &Nic, pause: Duration) -> Outcome {
     let stop = interruption()?;
     let mut watch = Watch::new(vec![nic.name.clone()]);
-    watch.look(host);
+    watch.observe(host);
     let screen = Screen::begin()?;
-    put(&format!("\x1b[H\x1b[2J{}: observing; press q to quit", sanitize(nic.name.name())))?;
+    write_terminal(&format!("\x1b[H\x1b[2J{}: observing; press q to quit", sanitize(nic.name.name())))?;
     let end = loop {
         if let Some(end) = wait(pause, &stop)? {
             break end;
         }
-        let observation = watch.look(host);
+        let observation = watch.observe(host);
         let rows = terminal_size::terminal_size().map_or(24, |(_, height)| usize::from(height.0));
-        put(&framed(&picture(nic, &totals(host, nic), &observation), rows))?;
+        write_terminal(&frame(&render(nic, &totals(host, nic), &observation), rows))?;
     };
     drop(screen);
-    Ok(if end == End::Key { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
+    Ok(if end == ExitReason::Key { ExitCode::SUCCESS } else { ExitCode::from(INTERRUPTED) })
 }
 
 /// Waits for `pause`. Returns early at q, Escape, end of input or a signal.
-fn wait(pause: Duration, stop: &AtomicBool) -> io::Result<Option<End>> {
+fn wait(pause: Duration, stop: &AtomicBool) -> io::Result<Option<ExitReason>> {
     let until = Instant::now() + pause;
     let stdin = io::stdin();
     while Instant::now() < until {
         if stop.load(Ordering::Relaxed) {
-            return Ok(Some(End::Signal));
+            return Ok(Some(ExitReason::Signal));
         }
-        let left = until.saturating_duration_since(Instant::now()).min(NAP);
+        let left = until.saturating_duration_since(Instant::now()).min(POLL_INTERVAL);
         let mut ready = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
         match poll(&mut ready, timeout) {
@@ -93,14 +93,14 @@ fn wait(pause: Duration, stop: &AtomicBool) -> io::Result<Option<End>> {
         let mut keys = [0; 64];
         let count = stdin.lock().read(&mut keys)?;
         if count == 0 || keys[..count].iter().any(|key| matches!(key, b'q' | b'Q' | 0x1b)) {
-            return Ok(Some(End::Key));
+            return Ok(Some(ExitReason::Key));
         }
     }
-    Ok(stop.load(Ordering::Relaxed).then_some(End::Signal))
+    Ok(stop.load(Ordering::Relaxed).then_some(ExitReason::Signal))
 }
 
 /// The lines that fit the terminal, drawn over the previous frame.
-fn framed(text: &str, rows: usize) -> String {
+fn frame(text: &str, rows: usize) -> String {
     let columns = width();
     let lines = text.lines().take(rows.saturating_sub(1));
     // Program names may contain control characters.
@@ -117,7 +117,7 @@ fn totals(host: &Tree, nic: &Nic) -> [Option<u64>; 2] {
 }
 
 /// Tables of the CPUs and of the flows.
-fn picture(nic: &Nic, totals: &[Option<u64>; 2], observation: &Observation) -> String {
+fn render(nic: &Nic, totals: &[Option<u64>; 2], observation: &Observation) -> String {
     let gigabytes =
         |bytes: Option<u64>| bytes.map_or("?".into(), |bytes| format!("{:.2}", bytes as f64 * 1e-9));
     let mut text = format!(
@@ -180,8 +180,8 @@ fn picture(nic: &Nic, totals: &[Option<u64>; 2], observation: &Observation) -> S
 }
 
 fn bar(part: f64) -> String {
-    let full = (part.clamp(0.0, 1.0) * BAR as f64).round() as usize;
-    "█".repeat(full) + &"░".repeat(BAR - full)
+    let full = (part.clamp(0.0, 1.0) * BAR_WIDTH as f64).round() as usize;
+    "█".repeat(full) + &"░".repeat(BAR_WIDTH - full)
 }
 
 #[cfg(test)]
@@ -248,17 +248,17 @@ mod tests {
         };
         let mut named = observation.clone();
         named.threads[0].name = "\x1b[31mr\n\u{9b}2J".into();
-        let frame = framed(&picture(&nic, &[None, None], &named), 40);
-        let shown: String = frame.split("\x1b[K\r\n").collect();
+        let full_frame = frame(&render(&nic, &[None, None], &named), 40);
+        let shown: String = full_frame.split("\x1b[K\r\n").collect();
         let body = shown.strip_prefix("\x1b[H").and_then(|rest| rest.strip_suffix("\x1b[J")).unwrap();
         assert!(!body.chars().any(char::is_control) && body.contains("[31mr"), "{body:?}");
-        let text = picture(&nic, &[Some(2_500_000_000), None], &observation);
+        let text = render(&nic, &[Some(2_500_000_000), None], &observation);
         let line =
             |with: &str| text.lines().find(|line| line.contains(with)).unwrap_or_else(|| panic!("{text}"));
         assert!(line("irq 40").contains("██████████░░░░░░░░░░") && line("irq 40").contains("50 %"));
         assert!(line("reader (8)").starts_with("1 ") && line("2.50 GB in").contains("? GB out"));
         assert!(line("10.0.0.1:80 <- 10.0.0.2:4000").contains("10.000"));
-        let frame = framed(&text, 6);
+        let frame = frame(&text, 6);
         assert_eq!(frame.matches("\r\n").count(), 5);
         assert!(frame.starts_with("\x1b[H") && frame.ends_with("\x1b[J"));
     }
