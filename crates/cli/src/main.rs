@@ -7,8 +7,6 @@ mod doctor;
 mod experiment;
 mod guest;
 mod machine;
-#[cfg(feature = "placement")]
-mod placement;
 mod replay;
 mod run;
 mod shell;
@@ -54,7 +52,7 @@ enum Command {
     Via(via::Args),
     /// Place virtual machines on NUMA hosts: the service, its agents, and its client.
     #[cfg(feature = "placement")]
-    Placement(Box<placement::Args>),
+    Placement(Box<longma_placement_command::Args>),
     /// Place virtual machines on NUMA hosts (not in this build).
     #[cfg(not(feature = "placement"))]
     Placement {
@@ -110,7 +108,7 @@ fn run_command() -> ExitCode {
         Command::Zoned(args) => longma_zoned_command::run(args),
         Command::Via(args) => via::run(args),
         #[cfg(feature = "placement")]
-        Command::Placement(args) => placement::run(*args),
+        Command::Placement(args) => longma_placement_command::run(*args),
         #[cfg(not(feature = "placement"))]
         Command::Placement { .. } => {
             Err("this build has no `placement`: build longma-cli with its default features".into())
