@@ -1,4 +1,5 @@
-//! Opens an emulated zoned device with a random header, checkpoints and log. It must be rejected, or opened and usable.
+//! Opens an emulated zoned device with a random header, checkpoints, log, write-pointer table and checksums of blocks. It must be
+//! rejected, or opened and usable.
 //! Source: the layout in crates/storage/zoned-device/src/file/layout.rs.
 
 #![no_main]
@@ -14,6 +15,8 @@ const PAGE: usize = 4096;
 /// Sizes of a listing's header and of an entry, in bytes.
 const HEAD: usize = 12;
 const ENTRY: usize = 33;
+/// The content of a slot of the write-pointer table, in bytes.
+const SLOT: usize = 36;
 
 /// The path of a file in /dev/shm with a valid device, created once.
 fn path() -> &'static PathBuf {
@@ -22,7 +25,7 @@ fn path() -> &'static PathBuf {
 }
 
 fn crc(bytes: &[u8]) -> [u8; 4] {
-    crc32fast::hash(bytes).to_le_bytes()
+    crc32c::crc32c(bytes).to_le_bytes()
 }
 
 fuzz_target!(|data: &[u8]| {
@@ -38,11 +41,25 @@ fuzz_target!(|data: &[u8]| {
     let _ = std::fs::remove_file(path());
     drop(FileDevice::create(path(), geometry, false).unwrap());
     let file = std::fs::OpenOptions::new().write(true).open(path()).unwrap();
+    let length = file.metadata().unwrap().len();
     for part in data.chunks(128) {
         let Some((&place, bytes)) = part.split_first() else { continue };
         let mut page = bytes.to_vec();
         // The first pages are the header and two checkpoints, followed by the log.
         let index = u64::from(place % 8);
+        if place & 0x40 != 0 {
+            // The last pages are the write-pointer table, the checksums and a header. A slot gets the number of a zone.
+            let (page_of, zone) = (u64::from(place >> 4 & 3), u32::from(place & 3));
+            if page_of == 0 {
+                page.resize(SLOT, 0);
+                page[..4].copy_from_slice(&zone.to_le_bytes());
+                let seal = crc(&page);
+                page.extend(seal);
+            }
+            let within = if page_of == 0 { u64::from(zone.saturating_sub(1)) * 64 } else { 0 };
+            file.write_all_at(&page, length - (3 - page_of.min(2)) * PAGE as u64 + within).unwrap();
+            continue;
+        }
         if place & 0x80 != 0 {
             // With a correct CRC, so that the content is parsed.
             if page.len() > HEAD && index > 0 {

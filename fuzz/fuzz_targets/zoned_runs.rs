@@ -13,7 +13,7 @@ const GEOMETRY: Geometry = Geometry {
     zone_blocks: 32,
     zone_capacity_blocks: 32,
     conventional_zones: 1,
-    sequential_zones: 16,
+    sequential_zones: 24,
     max_open_zones: 0,
     max_active_zones: 0,
 };

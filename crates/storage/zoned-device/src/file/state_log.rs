@@ -42,12 +42,12 @@ pub struct StateLog {
 /// Why a zone may contain something older after its write pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stale {
-    /// It was discarded after the last sync.
-    UntilSync,
+    /// It was discarded, but not synced since.
+    Unsynced,
     /// The file system cannot discard it.
-    UntilReset,
+    Undiscardable,
     /// A power cut has left something there. The first save discards it.
-    UntilSave,
+    Leftover,
 }
 
 impl StateLog {
@@ -213,7 +213,7 @@ impl StateLog {
 
     fn sync(&mut self, backing: &Backing) -> Result<(), DeviceError> {
         backing.sync()?;
-        self.stale.retain(|_, why| *why != Stale::UntilSync);
+        self.stale.retain(|_, why| *why != Stale::Unsynced);
         Ok(())
     }
 
@@ -224,9 +224,9 @@ impl StateLog {
         backing.resize(self.layout.end)?;
         backing.resize(layout.end)?;
         let [_, pointers, header_copy] = layout.metadata();
-        let needed =
-            if header.is_allocated { vec![pointers.start..layout.end] } else { vec![pointers, header_copy] };
-        if needed.into_iter().any(|part| backing.allocate(part).is_err()) {
+        let sums = layout.sums.filter(|_| header.is_allocated).map(|start| start..header_copy.start);
+        let mut needed = [pointers, header_copy].into_iter().chain(sums);
+        if needed.any(|part| backing.allocate(part).is_err()) {
             // The file system is full: keep the old version.
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl StateLog {
         for recovered in write_pointer_table::recover(backing, &self.layout, table)? {
             self.unverified.extend(recovered.data);
             if recovered.is_stale {
-                self.stale.insert(recovered.zone, Stale::UntilSave);
+                self.stale.insert(recovered.zone, Stale::Leftover);
             }
         }
         Ok(())
@@ -276,7 +276,7 @@ impl StateLog {
         zone: ZoneNumber,
     ) -> Result<(), DeviceError> {
         let is_blank = self.discard_from(backing, header, zone, 0)?;
-        self.stale.insert(zone, if is_blank { Stale::UntilSync } else { Stale::UntilReset });
+        self.stale.insert(zone, if is_blank { Stale::Unsynced } else { Stale::Undiscardable });
         self.write_pointer(backing, table, changed, zone)
     }
 
@@ -316,18 +316,18 @@ impl StateLog {
         header: &Header,
         table: &ZoneTable,
     ) -> Result<(), DeviceError> {
-        let leftovers = self.stale.iter().filter(|(_, why)| **why == Stale::UntilSave);
+        let leftovers = self.stale.iter().filter(|(_, why)| **why == Stale::Leftover);
         for zone in leftovers.map(|(&zone, _)| zone).collect::<Vec<_>>() {
             let from = table.zone(zone)?.write_pointer;
             let is_blank = self.discard_from(backing, header, zone, from)?;
-            self.stale.insert(zone, if is_blank { Stale::UntilSync } else { Stale::UntilReset });
+            self.stale.insert(zone, if is_blank { Stale::Unsynced } else { Stale::Undiscardable });
         }
         Ok(())
     }
 
     /// Whether the device must be saved before the zone is written, so that lost blocks read as zeros.
     pub fn must_save_first(&self, zone: ZoneNumber) -> bool {
-        matches!(self.stale.get(&zone), Some(Stale::UntilSave | Stale::UntilSync))
+        matches!(self.stale.get(&zone), Some(Stale::Leftover | Stale::Unsynced))
     }
 
     /// Writes all copies of the header. A file of an older version gets them when it is converted.
