@@ -97,6 +97,7 @@ def check_tables(seen):
     assert seen["bad"] == ["2 of 2"], f"{seen['bad']}: only what is full is marked"
     assert seen["sees_tokens"] and [row[:3] for row in tokens] == [[name, role, "all"] for name, role in
         (("admin", "admin"), ("local-admin", "admin"), ("operator", "operator"))], tokens
+    assert all(row[4] == "never" for row in tokens) and tokens[1][5].startswith("20"), tokens
 
 
 def check(browser, longma, folder, screenshot):
@@ -132,7 +133,7 @@ def check(browser, longma, folder, screenshot):
     assert ["h-2", "draining"] in [row[:2] for row in seen["table"]["hosts"]] and "draining" in seen["bad"], seen
     browser.open(f"{access['url']}/#token={tokens['operator']}", 390)
     seen = browser.until("an operator sees no tokens", lambda s: s["hosts"] == 2 and not s["sees_tokens"] and s["table"]["tenants"])
-    assert not seen["asks"] and seen["table"]["tokens"] == [["none", "", "", ""]], seen
+    assert not seen["asks"] and seen["table"]["tokens"] == [["none", "", "", "", "", ""]], seen
     browser.open(f"{access['url']}/#token={access['token']}", 1200)
     browser.until("an admin does", lambda s: s["sees_tokens"])
     output_of("delete", "web")
