@@ -46,7 +46,7 @@ pub struct RawPublisher {
     next: u64,
     index: u32,
     /// Messages with lower numbers have space in the ring.
-    room: u64,
+    free_until: u64,
     /// The last number for which the publisher has waited.
     wanted: u64,
     loan: Option<Loaned>,
@@ -89,7 +89,7 @@ impl RawPublisher {
             slots: vec![INLINE; geometry.depth as usize],
             next: 0,
             index: 0,
-            room: u64::from(geometry.depth),
+            free_until: u64::from(geometry.depth),
             wanted: 0,
             loan: None,
             topic: topic.into(),
@@ -148,14 +148,14 @@ impl RawPublisher {
         if shared.options.overflow == Overflow::Overwrite {
             return true;
         }
-        if self.next < self.room && shared.version.load(Ordering::Acquire) == self.version {
+        if self.next < self.free_until && shared.version.load(Ordering::Acquire) == self.version {
             return true;
         }
         self.refresh_members();
         let next = self.next;
         let consumed = self.members.iter().map(|member| member.consumed(next)).min().unwrap_or(next);
-        self.room = consumed + u64::from(self.memory().geometry.depth);
-        next < self.room
+        self.free_until = consumed + u64::from(self.memory().geometry.depth);
+        next < self.free_until
     }
 
     /// Waits until the next message overwrites none that must not be lost.

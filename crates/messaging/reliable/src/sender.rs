@@ -268,9 +268,9 @@ impl Sender {
 
     /// Whether a packet can be sent now.
     pub fn is_ready(&self) -> bool {
-        let room = (self.in_flight as u64) < u64::from(self.congestion.packets());
+        let has_window = (self.in_flight as u64) < u64::from(self.congestion.packets());
         let fresh = self.sent < self.queue.len() && self.base + (self.sent as u64) < self.window_end;
-        room && (self.lost > 0 || fresh)
+        has_window && (self.lost > 0 || fresh)
     }
 
     /// Whether packets are held back only by the receiver's closed window.

@@ -36,9 +36,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let listener = nic.listen(&name)?;
     let mut client = Command::new(std::env::current_exe()?).arg(name.to_string()).spawn()?;
     listener.wait(TIMEOUT)?.accept(&vi)?;
-    let heard = receive()?;
-    println!("server: {heard}");
-    send(&heard.to_uppercase())?;
+    let reply = receive()?;
+    println!("server: {reply}");
+    send(&reply.to_uppercase())?;
     client.wait()?;
     Ok(())
 }

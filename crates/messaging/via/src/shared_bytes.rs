@@ -136,10 +136,10 @@ mod tests {
         fn borrowed_bytes_arrive_at_every_destination(
             bytes in proptest::collection::vec(any::<u8>(), 0..40), place in 0usize..24,
         ) {
-            let mut room = [0u8; 64];
+            let mut buffer = [0u8; 64];
             // SAFETY: the range is inside the array, which is not used otherwise.
-            unsafe { copy_from_own(&bytes, room.as_mut_ptr().add(place)) };
-            prop_assert_eq!(&room[place..place + bytes.len()], &bytes[..]);
+            unsafe { copy_from_own(&bytes, buffer.as_mut_ptr().add(place)) };
+            prop_assert_eq!(&buffer[place..place + bytes.len()], &bytes[..]);
         }
 
         #[test]

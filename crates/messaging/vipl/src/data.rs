@@ -59,11 +59,15 @@ fn operation_of(control: &ControlSegment, receive: bool) -> Option<Operation> {
 }
 
 impl RawDescriptor {
-    /// Converts the descriptor, with its segments in `room`. `None` if it is invalid.
+    /// Converts the descriptor, with its segments in `segment_buffer`. `None` if it is invalid.
     ///
     /// # Safety
     /// All of its segments must be mapped.
-    unsafe fn read<'a>(&self, receive: bool, room: &'a mut SegmentBuffer) -> Option<Descriptor<'a>> {
+    unsafe fn read<'a>(
+        &self,
+        receive: bool,
+        segment_buffer: &'a mut SegmentBuffer,
+    ) -> Option<Descriptor<'a>> {
         let control = &self.control;
         let count = usize::from(control.segment_count);
         let operation = operation_of(control, receive)?;
@@ -81,7 +85,7 @@ impl RawDescriptor {
             remote = RemoteSegment { address: address.address, handle: MemoryHandle(address.handle) };
         }
         let mut sum = 0u64;
-        for (index, place) in room[..count - skip].iter_mut().enumerate() {
+        for (index, place) in segment_buffer[..count - skip].iter_mut().enumerate() {
             // SAFETY: the index is less than `count`.
             let from = unsafe { self.first.add(index + skip).read_volatile() };
             let handle = MemoryHandle(from.handle);
@@ -93,7 +97,8 @@ impl RawDescriptor {
             return None;
         }
         // SAFETY: these elements were written above.
-        let segments = unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<Segment>(), count - skip) };
+        let segments =
+            unsafe { std::slice::from_raw_parts(segment_buffer.as_ptr().cast::<Segment>(), count - skip) };
         Some(Descriptor {
             remote,
             immediate: (control.control & CONTROL_IMMEDIATE != 0).then_some(control.immediate),
@@ -114,9 +119,9 @@ static TOO_MANY: [Segment; MAX_SEGMENTS + 1] =
 
 fn post(vi: &ViObject, descriptor: *mut CDescriptor, memory: u32, receive: bool) -> Return {
     let Some(place) = read_descriptor(vi, descriptor, memory) else { return Return::InvalidParameter };
-    let mut room: SegmentBuffer = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
+    let mut segment_buffer: SegmentBuffer = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
     // SAFETY: the whole descriptor is in registered memory, which VIPL requires to be mapped.
-    let read = unsafe { place.read(receive, &mut room) };
+    let read = unsafe { place.read(receive, &mut segment_buffer) };
     let usual = if receive { Operation::Receive } else { Operation::Send };
     let read =
         read.unwrap_or_else(|| plain(operation_of(&place.control, receive).unwrap_or(usual), &TOO_MANY));

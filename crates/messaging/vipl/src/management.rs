@@ -31,8 +31,8 @@ unsafe extern "C" fn VipQuerySystemManagementInfo(nic: Handle, kind: c_ulong, to
     // SAFETY: the structure is as in the header, and its array has as many elements as it says, each null or with space
     // for an address.
     unsafe {
-        let room = if (*list).addresses.is_null() { 0 } else { (*list).count };
-        for (index, host) in hosts.iter().enumerate().take(usize::try_from(room).unwrap_or(usize::MAX)) {
+        let capacity = if (*list).addresses.is_null() { 0 } else { (*list).count };
+        for (index, host) in hosts.iter().enumerate().take(usize::try_from(capacity).unwrap_or(usize::MAX)) {
             NetAddress::write((*list).addresses.add(index).read(), host, b"");
         }
         // All of them are on the same network, at most one switch away.

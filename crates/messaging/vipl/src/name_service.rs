@@ -76,9 +76,9 @@ unsafe extern "C" fn VipNSGetHostByAddr(
     };
     // SAFETY: the length is the size of the caller's buffer.
     unsafe {
-        let room = length.read() as usize;
+        let capacity = length.read() as usize;
         length.write(own.len() as c_ulong + 1);
-        if room <= own.len() {
+        if capacity <= own.len() {
             return Return::ErrorResource;
         }
         name.copy_from_nonoverlapping(own.as_ptr().cast(), own.len());

@@ -118,11 +118,11 @@ impl WorkQueue {
     /// Doubles the arena. Contiguous segments stay contiguous, because the new size is a multiple of the old one.
     #[cold]
     fn grow_segments(&mut self) {
-        let (old, room) = (self.segments.len(), self.segments.len() * 2);
-        let mut grown = vec![NO_SEGMENT; room].into_boxed_slice();
+        let (old, capacity) = (self.segments.len(), self.segments.len() * 2);
+        let mut grown = vec![NO_SEGMENT; capacity].into_boxed_slice();
         let mut position = self.segments_head;
         while position != self.segments_tail {
-            grown[position as usize % room] = self.segments[position as usize % old];
+            grown[position as usize % capacity] = self.segments[position as usize % old];
             position = position.wrapping_add(1);
         }
         self.segments = grown;
@@ -256,20 +256,20 @@ impl WorkQueue {
 
     #[inline]
     fn store_segments(&mut self, segments: &[Segment]) -> Option<(u32, u32)> {
-        let room = self.segments.len() as u32;
+        let capacity = self.segments.len() as u32;
         let count = segments.len() as u32;
         let mut first = self.segments_tail;
         // The size is a power of two; a division would take longer than the rest of this function.
-        let index = first & (room - 1);
-        if index + count > room {
+        let index = first & (capacity - 1);
+        if index + count > capacity {
             // Segments are stored contiguously: skip the end of the arena.
-            first = first.wrapping_add(room - index);
+            first = first.wrapping_add(capacity - index);
         }
         let end = first.wrapping_add(count);
-        if end.wrapping_sub(self.segments_head) > room {
+        if end.wrapping_sub(self.segments_head) > capacity {
             return None;
         }
-        let index = (first & (room - 1)) as usize;
+        let index = (first & (capacity - 1)) as usize;
         match (segments, self.segments.get_mut(index)) {
             ([only], Some(held)) => *held = *only,
             _ => self.segments[index..index + segments.len()].copy_from_slice(segments),

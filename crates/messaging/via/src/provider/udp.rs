@@ -51,10 +51,14 @@ impl Udp {
         let socket = UdpSocket::bind(address).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         let local = socket.local_addr().map_err(failed)?;
-        let room = widen(&socket);
+        let send_capacity = widen(&socket);
         let host = local.to_string().into_bytes();
-        let medium =
-            UdpMedium { socket, room, datagrams: Mutex::new(BTreeMap::new()), buffer: vec![0; 1 << 16] };
+        let medium = UdpMedium {
+            socket,
+            send_capacity,
+            datagrams: Mutex::new(BTreeMap::new()),
+            buffer: vec![0; 1 << 16],
+        };
         let nic = DatagramNic::new(Box::new(medium), limits, "udp".into(), host, LARGEST_DATAGRAM)?;
         Ok(Self { nic })
     }
@@ -79,7 +83,7 @@ fn widen(socket: &UdpSocket) -> usize {
 
 struct UdpMedium {
     socket: UdpSocket,
-    room: usize,
+    send_capacity: usize,
     /// The maximum datagram size for each known host.
     datagrams: Mutex<BTreeMap<IpAddr, u16>>,
     buffer: Vec<u8>,
@@ -155,8 +159,8 @@ impl Medium for UdpMedium {
         }
     }
 
-    fn room(&self) -> usize {
-        self.room
+    fn send_capacity(&self) -> usize {
+        self.send_capacity
     }
 
     fn resolve(&self) -> Resolve {
@@ -192,7 +196,7 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let peer = Peer::Socket(socket.local_addr().unwrap());
         let (datagrams, buffer) = (Mutex::default(), Vec::new());
-        let mut medium = UdpMedium { socket, room: 0, datagrams, buffer };
+        let mut medium = UdpMedium { socket, send_capacity: 0, datagrams, buffer };
         assert_eq!(medium.max_datagram(peer), LARGEST_DATAGRAM as u16);
         medium.shrink(peer);
         assert_eq!(medium.max_datagram(peer), 1232);

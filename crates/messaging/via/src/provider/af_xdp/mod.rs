@@ -324,7 +324,7 @@ impl Medium for XskSocket {
         self.mtu
     }
 
-    fn room(&self) -> usize {
+    fn send_capacity(&self) -> usize {
         FRAMES as usize / 4 * usize::from(self.mtu)
     }
 

@@ -55,7 +55,7 @@ pub trait Medium: Send {
     }
 
     /// The size of the receive buffer, bytes. Beyond it, datagrams are dropped.
-    fn room(&self) -> usize;
+    fn send_capacity(&self) -> usize;
 
     /// The function that resolves host names for this medium.
     fn resolve(&self) -> Resolve;

@@ -59,7 +59,7 @@ impl Wakeup {
         }
     }
 
-    fn hear(&self) {
+    fn drain(&self) {
         let mut count = [0u8; 8];
         // SAFETY: reads eight bytes into a local array; the descriptor is nonblocking.
         unsafe { libc::read(self.event.as_raw_fd(), count.as_mut_ptr().cast(), count.len()) };
@@ -118,7 +118,7 @@ fn sleep(node: &Node, pause: Option<Duration>) {
     // SAFETY: the array is local and at least as long as given; the timeout lives through the call.
     unsafe { libc::ppoll(files.as_mut_ptr(), count, &raw const limit, std::ptr::null()) };
     if files[0].revents != 0 {
-        node.wakeup.hear();
+        node.wakeup.drain();
     }
 }
 

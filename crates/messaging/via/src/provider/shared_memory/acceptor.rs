@@ -112,7 +112,7 @@ impl Handshake {
             match self.peer_connection.socket.receive() {
                 Ok((message, file)) => {
                     self.messages += 1;
-                    match self.hear(message, file) {
+                    match self.handle(message, file) {
                         Step::More => {}
                         step => return step,
                     }
@@ -124,8 +124,8 @@ impl Handshake {
         }
     }
 
-    fn hear(&mut self, message: ControlMessage, file: Option<PeerFile>) -> Step {
-        let heard = match (message, &self.hello) {
+    fn handle(&mut self, message: ControlMessage, file: Option<PeerFile>) -> Step {
+        let result = match (message, &self.hello) {
             (ControlMessage::Hello { local, attributes, barrier }, None) => {
                 let Some(file) = file else { return Step::Gone };
                 let halves = self.peer_connection.charge_half().and_then(|own_half_charge| {
@@ -151,7 +151,7 @@ impl Handshake {
             (ControlMessage::ExportsDone, Some(_)) => return Step::Whole,
             _ => return Step::Gone,
         };
-        if heard.is_ok() { Step::More } else { Step::Gone }
+        if result.is_ok() { Step::More } else { Step::Gone }
     }
 
     fn refuse(self, reason: &str, again: bool) {

@@ -255,13 +255,13 @@ pub(super) fn send(socket: RawFd, message: &ControlMessage, file: Option<RawFd>)
 pub(super) fn send_with(socket: RawFd, bytes: &[u8], files: &[RawFd]) -> io::Result<()> {
     assert!(files.len() <= MAX_FILES);
     let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let mut room = ControlBuffer([0; 1040]);
+    let mut buffer = ControlBuffer([0; 1040]);
     // SAFETY: all zeros is a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     if !files.is_empty() {
         let length = size_of_val(files) as u32;
-        header.msg_control = room.0.as_mut_ptr().cast();
+        header.msg_control = buffer.0.as_mut_ptr().cast();
         // SAFETY: only arithmetic.
         header.msg_controllen = unsafe { libc::CMSG_SPACE(length) } as _;
         // SAFETY: the control buffer is aligned, zeroed, and large enough for the maximum number of descriptors.
@@ -300,16 +300,16 @@ impl RawMessage {
 }
 
 /// Calls recvmsg(2) with the first `room_bytes` bytes of the control buffer. Never blocks. The returned header points
-/// only into `room`.
-fn take(socket: RawFd, flags: i32, room: &mut ControlBuffer, room_bytes: usize) -> io::Result<RawMessage> {
+/// only into `buffer`.
+fn take(socket: RawFd, flags: i32, buffer: &mut ControlBuffer, room_bytes: usize) -> io::Result<RawMessage> {
     let mut bytes = [0u8; MAX_MESSAGE_BYTES];
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: all zeros is a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (&raw mut part, 1);
     if room_bytes > 0 {
-        header.msg_control = room.0.as_mut_ptr().cast();
-        header.msg_controllen = room_bytes.min(room.0.len()) as _;
+        header.msg_control = buffer.0.as_mut_ptr().cast();
+        header.msg_controllen = room_bytes.min(buffer.0.len()) as _;
     }
     let flags = flags | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     // SAFETY: the header refers to buffers of the given lengths.
@@ -330,8 +330,8 @@ pub(super) fn receive(
     account: Option<&Arc<Account>>,
 ) -> io::Result<(ControlMessage, Option<PeerFile>)> {
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    let mut room = ControlBuffer([0; 1040]);
-    let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, 0)?;
+    let mut buffer = ControlBuffer([0; 1040]);
+    let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut buffer, 0)?;
     // With an empty control buffer, MSG_CTRUNC shows that files are attached.
     let brings_files = seen.flags & libc::MSG_CTRUNC != 0;
     if let Some(mismatch @ ControlMessage::VersionMismatch { .. }) = seen.message() {
@@ -353,14 +353,14 @@ pub(super) fn receive(
         // or for which the descriptor table has no free entry, keep their reference in the socket, so releasing the
         // others closes nothing. SAFETY: only arithmetic.
         let one = unsafe { libc::CMSG_LEN(size_of::<RawFd>() as u32) } as usize;
-        let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut room, one)?;
+        let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut buffer, one)?;
         files = received_files(&seen.header, account);
         if seen.flags & libc::MSG_CTRUNC != 0 || files.len() != 1 {
             return Err(invalid());
         }
     }
     // We hold a second reference, so removing the message does not close the file.
-    let taken = take(socket.as_raw_fd(), 0, &mut room, 0)?;
+    let taken = take(socket.as_raw_fd(), 0, &mut buffer, 0)?;
     if taken.length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
@@ -394,13 +394,13 @@ pub(super) fn take_unread(socket: RawFd, limit: usize) -> Unread {
     }
     // Space for the credentials, but not for files. SAFETY: only arithmetic.
     let room_bytes = unsafe { libc::CMSG_SPACE(size_of::<libc::ucred>() as u32) } as usize;
-    let mut room = ControlBuffer([0; 1040]);
+    let mut buffer = ControlBuffer([0; 1040]);
     for _ in 0..limit {
-        match take(socket, libc::MSG_PEEK, &mut room, room_bytes) {
+        match take(socket, libc::MSG_PEEK, &mut buffer, room_bytes) {
             Ok(seen) if seen.flags & libc::MSG_CTRUNC != 0 => return Unread::Files,
             Ok(seen) if seen.length == 0 && seen.header.msg_controllen == 0 => return Unread::Nothing,
             Ok(_) => {
-                let _ = take(socket, 0, &mut room, room_bytes);
+                let _ = take(socket, 0, &mut buffer, room_bytes);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Unread::Nothing,
             Err(error)

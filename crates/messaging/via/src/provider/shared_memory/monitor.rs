@@ -363,22 +363,22 @@ mod tests {
             rdma_read: true,
             memory: Some(Arc::new(pages)),
         };
-        let heard = || -> Vec<ControlMessage> {
+        let messages = || -> Vec<ControlMessage> {
             std::iter::from_fn(|| receive(&theirs, None).ok()).map(|(message, _)| message).collect()
         };
         let is_revocation = |message: &ControlMessage| *message == ControlMessage::Revoke { handle: 7 };
         peer.show(&region);
-        assert!(matches!(heard()[..], [ControlMessage::Export(_)]));
+        assert!(matches!(messages()[..], [ControlMessage::Export(_)]));
         while send(peer.peer_connection.socket.as_raw_fd(), &ControlMessage::Nudge, None).is_ok() {}
         peer.hide(7);
-        assert!(!heard().iter().any(is_revocation));
+        assert!(!messages().iter().any(is_revocation));
         // The peer is alive: it sends a message.
         send(theirs.as_raw_fd(), &ControlMessage::Nudge, None).unwrap();
         let poller: Arc<dyn Poller> = Arc::new(NoPoller);
         let monitor = Monitor::start(Arc::downgrade(&poller)).unwrap();
         monitor.serve_peer(&peer, &Arc::downgrade(&poller));
-        assert!(heard().iter().any(is_revocation));
+        assert!(messages().iter().any(is_revocation));
         monitor.serve_peer(&peer, &Arc::downgrade(&poller));
-        assert!(heard().is_empty());
+        assert!(messages().is_empty());
     }
 }

@@ -166,7 +166,7 @@ impl Node {
     /// and the maximum message size of the VI.
     fn config_for(&self, state: &State, peer: Peer, attributes: &ViAttributes) -> Config {
         let max_datagram = state.medium.max_datagram(peer).max(MIN_DATAGRAM as u16);
-        let window = (state.medium.room() / usize::from(max_datagram)).clamp(4, 256) as u16;
+        let window = (state.medium.send_capacity() / usize::from(max_datagram)).clamp(4, 256) as u16;
         let max_message = attributes.max_transfer_bytes.min(MAX_TRANSFER_BYTES) + HEAD_BYTES as u32;
         let TimeLimits { give_up_after, blocked_after, .. } = self.limits;
         Config { max_datagram, window, max_message, give_up_after, blocked_after, ..Config::default() }
