@@ -129,8 +129,8 @@ pub fn listed(rows: &[Vec<String>], width: usize) -> String {
     let wide =
         |column: usize| heads.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let columns = heads.first().map_or(0, Vec::len);
-    let beside: usize = (0..columns).map(|column| wide(column).unwrap_or(0) + 2).sum();
-    if beside + MIN_TEXT_WIDTH > width {
+    let label_width: usize = (0..columns).map(|column| wide(column).unwrap_or(0) + 2).sum();
+    if label_width + MIN_TEXT_WIDTH > width {
         return stacked(&heads, &last, width);
     }
     let line = |(head, last): (&Vec<String>, &String)| {

@@ -349,11 +349,11 @@ fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measurement], width: usi
     let mut rows = Vec::new();
     for class in present(measured) {
         for (flow, application) in [(true, true), (false, false), (true, false), (false, true)] {
-            let lies = |one: &&Measurement| {
+            let is_on_sides = |one: &&Measurement| {
                 one.class == class
                     && (is_near(one.pair.flow), is_near(one.pair.application)) == (flow, application)
             };
-            let of: Vec<&Measurement> = measured.iter().filter(lies).collect();
+            let of: Vec<&Measurement> = measured.iter().filter(is_on_sides).collect();
             let mean =
                 |value: &dyn Fn(&Measurement) -> f64| mean_of(&of, value).map_or("-".into(), with_half);
             if !of.is_empty() {
@@ -418,7 +418,7 @@ fn seeds(runs: &[Measurement], width: usize) -> String {
             let means: Vec<f64> = each.iter().filter_map(of_seed).collect();
             Interval::of(&means).map_or("-".into(), with_half)
         };
-        let apart = of.chunk_by(|one, other| one.pair == other.pair).map(|pair| {
+        let differences = of.chunk_by(|one, other| one.pair == other.pair).map(|pair| {
             let rates = pair.iter().map(|one| one.gbps);
             rates.clone().fold(f64::MIN, f64::max) - rates.fold(f64::MAX, f64::min)
         });
@@ -426,7 +426,7 @@ fn seeds(runs: &[Measurement], width: usize) -> String {
             class.word().into(),
             over(|one| one.gbps),
             over(|one| one.stages.iter().sum()),
-            format!("{:.2}", apart.fold(0.0, f64::max)),
+            format!("{:.2}", differences.fold(0.0, f64::max)),
         ]);
     }
     fitted(&headings, 1, &rows, width)
@@ -435,7 +435,7 @@ fn seeds(runs: &[Measurement], width: usize) -> String {
 /// What limits the runs of each class, and the main component of the busier core's CPI stack.
 fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement], width: usize) -> String {
     let polls = sweep.settings.iter().any(|setting| setting.name == "busy_us" && setting.value > 0);
-    let most = |all: &mut dyn Iterator<Item = String>| {
+    let most_frequent = |all: &mut dyn Iterator<Item = String>| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         all.for_each(|one| *counts.entry(one).or_default() += 1);
         counts.into_iter().max_by_key(|(_, times)| *times).unwrap_or_default()
@@ -444,16 +444,17 @@ fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement], widt
     for class in Class::ALL {
         let of = of_class(measured, class);
         let Some(gbps) = mean_of(&of, |one| one.gbps) else { continue };
-        let (what, times) = most(&mut of.iter().map(|one| limit(one, nic.goodput(mtu), polls).to_string()));
+        let (what, times) =
+            most_frequent(&mut of.iter().map(|one| limit(one, nic.goodput(mtu), polls).to_string()));
         let what = match times {
             all if all == of.len() => what,
             some if some * 2 > of.len() => format!("{what} in {some} of {} runs", of.len()),
             _ => "not known: its runs differ".into(),
         };
-        let (core, _) = most(&mut of.iter().map(|one| busier(one).0.to_string()));
+        let (core, _) = most_frequent(&mut of.iter().map(|one| busier(one).0.to_string()));
         let (core, whose) = if core == "0" { (0, "the flow's core") } else { (1, "the application's core") };
         let busy = mean_of(&of, |one| one.busy[core].0).map_or(0.0, |interval| interval.mean);
-        let (cause, _) = most(&mut of.iter().map(|one| one.busy[core].1.clone()));
+        let (cause, _) = most_frequent(&mut of.iter().map(|one| one.busy[core].1.clone()));
         let words = format!(
             "{what}; mean {:.1} Gb/s; {whose} is busy {:.0} % of the time, mostly with `{cause}`",
             gbps.mean,

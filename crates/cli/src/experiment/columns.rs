@@ -177,8 +177,8 @@ impl Column {
     fn lines_in(&self, width: usize) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
         for word in &self.heading {
-            let room = |line: &String| length(line) + length(word) + usize::from(!line.ends_with('.'));
-            match lines.last_mut().filter(|line| room(line) <= width) {
+            let width_with = |line: &String| length(line) + length(word) + usize::from(!line.ends_with('.'));
+            match lines.last_mut().filter(|line| width_with(line) <= width) {
                 Some(line) if line.ends_with('.') => line.push_str(word),
                 Some(line) => *line = format!("{line} {word}"),
                 None => lines.push(word.clone()),

@@ -109,11 +109,11 @@ impl Cost {
 
     /// The largest stall, if there is one of at least a tenth of the cycles.
     pub fn main_stall(&self) -> Option<Stall> {
-        let most = Stall::ALL
+        let largest = Stall::ALL
             .into_iter()
             .max_by(|a, b| self.stalls[*a as usize].total_cmp(&self.stalls[*b as usize]))?;
-        let cycles = self.stalls[most as usize];
-        (cycles > 0.0 && cycles >= self.cycles / 10.0).then_some(most)
+        let cycles = self.stalls[largest as usize];
+        (cycles > 0.0 && cycles >= self.cycles / 10.0).then_some(largest)
     }
 
     fn of(counts: &InstructionCounts, width: f64) -> Self {

@@ -365,8 +365,8 @@ fn check(run: &Measurement, places: &[CpuLocation], max_gbps: f64) -> Result<(),
         within(&format!("stages: {name}"), *stage, (-ROUNDING, MAX_COST))?;
     }
     let (sum, cycles) = (run.stages.iter().sum::<f64>(), run.costs[1]);
-    let apart = ROUNDING * cycles.max(1.0);
-    within("stages: their sum", sum, (cycles - apart, cycles + apart))?;
+    let tolerance = ROUNDING * cycles.max(1.0);
+    within("stages: their sum", sum, (cycles - tolerance, cycles + tolerance))?;
     run.busy.iter().try_for_each(|(part, _)| within("busy", *part, (0.0, 1.0)))
 }
 

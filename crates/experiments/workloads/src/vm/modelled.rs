@@ -141,8 +141,8 @@ fn max_min_fair_rates(capacity: &[f64], flows: &[ReadFlow]) -> Vec<f64> {
         for flow in growing.iter().map(|at| &flows[*at]) {
             flow.uses.iter().for_each(|(resource, share)| demand[*resource] += flow.limit * share);
         }
-        let room = |at: usize| if demand[at] > 0.0 { left[at] / demand[at] } else { f64::INFINITY };
-        let step = (0..left.len()).map(room).fold(1.0 - part, f64::min).max(0.0);
+        let headroom = |at: usize| if demand[at] > 0.0 { left[at] / demand[at] } else { f64::INFINITY };
+        let step = (0..left.len()).map(headroom).fold(1.0 - part, f64::min).max(0.0);
         part += step;
         left.iter_mut().zip(&demand).for_each(|(left, demand)| *left -= step * demand);
         growing.iter().for_each(|at| parts[*at] = part);

@@ -78,11 +78,12 @@ fn frame(canvas: &mut [Vec<Cell>], placed: &Placed) {
     {
         set(column, row, letter);
     }
-    let room = width.saturating_sub(4);
+    let text_width = width.saturating_sub(4);
     for (index, line) in placed.lines.iter().enumerate() {
-        let line = cut(line, room);
+        let line = cut(line, text_width);
         // Leaves other than notes are centred, as in lstopo.
-        let indent = if placed.holds || placed.kind == Kind::Note { 0 } else { (room - line.width()) / 2 };
+        let indent =
+            if placed.holds || placed.kind == Kind::Note { 0 } else { (text_width - line.width()) / 2 };
         let mut column = x + 2 + indent;
         for letter in line.chars() {
             let cells = letter.width().unwrap_or(0);

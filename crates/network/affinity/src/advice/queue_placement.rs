@@ -113,16 +113,18 @@ impl QueuePlacement {
         }
         // Pairs on one core were fastest, so applications share the cores of queues.
         let shares = matches!(classify(places, pair), Some(Class::SameCpu | Class::Siblings) | None);
-        let homes: Vec<u32> = nics.iter().map(|(nic, _)| home(places, nic, pair)).collect();
+        let nic_nodes: Vec<u32> = nics.iter().map(|(nic, _)| nic_node(places, nic, pair)).collect();
         let mut nodes: BTreeMap<u32, Node> = BTreeMap::new();
         let mut placed = Vec::new();
-        for ((nic, abilities), home) in nics.iter().zip(&homes) {
-            let node = nodes.entry(*home).or_insert_with(|| Node::of(places, *home, pair, allowed, shares));
-            let room_of_each = (node.room / homes.iter().filter(|other| *other == home).count()).max(1);
+        for ((nic, abilities), nic_node) in nics.iter().zip(&nic_nodes) {
+            let node =
+                nodes.entry(*nic_node).or_insert_with(|| Node::of(places, *nic_node, pair, allowed, shares));
+            let cores_per_nic =
+                (node.queue_cores / nic_nodes.iter().filter(|other| *other == nic_node).count()).max(1);
             let targets = targets(nic, software);
             let count = targets.len();
             let can_reduce = !software && (abilities.is_combined.is_some() || abilities.has_table);
-            let used = if can_reduce { count.min(room_of_each) } else { count };
+            let used = if can_reduce { count.min(cores_per_nic) } else { count };
             let used = targets.into_iter().take(used).zip(&mut node.slots).collect();
             placed.push(Queues { interface: nic.name.clone(), count, abilities: *abilities, used });
         }
@@ -183,7 +185,7 @@ fn node_of(places: &[CpuLocation], cpu: u32) -> Option<u32> {
 }
 
 /// The node for a NIC's queues: its own, or that of the pair if it is unknown or has no CPU.
-fn home(places: &[CpuLocation], nic: &Nic, pair: Pair) -> u32 {
+fn nic_node(places: &[CpuLocation], nic: &Nic, pair: Pair) -> u32 {
     let has_cpus = |node: &u32| places.iter().any(|place| place.node == *node);
     nic.node.filter(has_cpus).or_else(|| node_of(places, pair.flow)).unwrap_or(0)
 }

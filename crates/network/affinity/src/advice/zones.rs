@@ -22,7 +22,7 @@ pub(super) struct Node {
     /// Its CPUs, grouped by cache. If the system reports no cache, all CPUs form one group.
     pub zones: Vec<Zone>,
     /// Number of cores for queues: half of the cores, if applications use the other half.
-    pub room: usize,
+    pub queue_cores: usize,
     /// CPUs for queues in order, repeated without end.
     pub slots: Cycle<IntoIter<u32>>,
 }
@@ -35,7 +35,7 @@ impl Zone {
 
     /// Number of cores for queues; 0 in a zone in which no application may run. With `shares`, applications use the same
     /// cores.
-    fn room(&self, allowed: Option<&CpuSet>, shares: bool) -> usize {
+    fn queue_cores(&self, allowed: Option<&CpuSet>, shares: bool) -> usize {
         let is_allowed = |cpu: u32| allowed.is_none_or(|set| set.contains(cpu));
         match (self.cpus().any(is_allowed), shares) {
             (false, _) => 0,
@@ -49,17 +49,17 @@ impl Node {
     /// Orders the CPUs of `node` for the queues around a pair. `allowed` are the CPUs of applications.
     pub fn of(places: &[CpuLocation], node: u32, pair: Pair, allowed: Option<&CpuSet>, shares: bool) -> Self {
         let zones = zones(places, node, pair);
-        let mut rooms: Vec<usize> = zones.iter().map(|zone| zone.room(allowed, shares)).collect();
-        if rooms.iter().all(|room| *room == 0) {
-            rooms = zones.iter().map(|zone| zone.room(None, shares)).collect();
+        let mut rooms: Vec<usize> = zones.iter().map(|zone| zone.queue_cores(allowed, shares)).collect();
+        if rooms.iter().all(|queue_cores| *queue_cores == 0) {
+            rooms = zones.iter().map(|zone| zone.queue_cores(None, shares)).collect();
         }
         let with_rooms = || zones.iter().zip(&rooms);
-        let first = with_rooms().flat_map(|(zone, room)| zone.cores.iter().take(*room));
+        let first = with_rooms().flat_map(|(zone, queue_cores)| zone.cores.iter().take(*queue_cores));
         // Further queues are distributed evenly over the caches.
-        let rest: Vec<&[u32]> = with_rooms().map(|(zone, room)| &zone.cores[*room..]).collect();
+        let rest: Vec<&[u32]> = with_rooms().map(|(zone, queue_cores)| &zone.cores[*queue_cores..]).collect();
         let siblings: Vec<&[u32]> = zones.iter().map(|zone| &zone.siblings[..]).collect();
         let slots: Vec<u32> = first.copied().chain(in_turn(&rest)).chain(in_turn(&siblings)).collect();
-        Self { room: rooms.iter().sum(), slots: slots.into_iter().cycle(), zones }
+        Self { queue_cores: rooms.iter().sum(), slots: slots.into_iter().cycle(), zones }
     }
 }
 

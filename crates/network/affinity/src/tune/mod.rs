@@ -452,7 +452,7 @@ fn reason(observation: &Observation, model: &Model, from: &Assignment, change: &
     };
     let thread = &observation.threads[link.thread];
     let application = thread.cpu;
-    let lies = match from.queues[link.queue] {
+    let description = match from.queues[link.queue] {
         None => "its packets are processed where they arrive".into(),
         Some(flow) => {
             let class = crate::pairs::classify(&model.places, crate::pairs::Pair { flow, application });
@@ -470,7 +470,7 @@ fn reason(observation: &Observation, model: &Model, from: &Assignment, change: &
         .map(|flow| flow.bytes() * 8e-9)
         .sum::<f64>();
     format!(
-        "{} has flows of {gbps:.2} Gb/s by {}; {lies}; cost of all flows {:.2} to {:.2} classes",
+        "{} has flows of {gbps:.2} Gb/s by {}; {description}; cost of all flows {:.2} to {:.2} classes",
         thread_name(thread),
         observation.queues[link.queue].name,
         change.before,
