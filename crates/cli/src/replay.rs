@@ -1,26 +1,27 @@
 //! `longma replay`: runs a ChampSim trace on a modelled machine.
 
 use std::{
-    fs::{self, File},
-    path::PathBuf,
+    fs::File,
+    path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
 };
 
-use clap::ValueEnum;
-use longma_command_line::output;
-use longma_lab::{MachineEdit, open_machine};
-use longma_run_results::page::{RunPage, page};
+use longma_command_line::{Format, output};
+use longma_lab::{MachineEdit, open_machine, write_atomically};
+use longma_run_results::{
+    page::{RunPage, page},
+    summary,
+};
 use longma_runner::{
     champsim::{Code, Reader, Replay},
     simulation::{Level, Limits, Policy, RunResult, TimingSimulation, TimingSimulationConfig, Warm},
-    timing::ModelKind,
 };
 use longma_sim::{Manifest, ManifestMachine, ManifestProgram, Region};
 use longma_topology::Machine;
 use longma_trace::Trace;
 
-use crate::run::summary;
+use crate::run::{CoreModel, write_result};
 
 /// Number of trace words that are replayed at a time.
 const PART_WORDS: usize = 4096;
@@ -41,7 +42,7 @@ pub struct Arguments {
 
     /// Timing model of the core [default: as in the machine file].
     #[arg(long, value_enum)]
-    core: Option<Core>,
+    core: Option<CoreModel>,
 
     /// Replay at most this many instructions.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -64,23 +65,6 @@ pub struct Arguments {
     format: Format,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Core {
-    /// Instructions issue in program order.
-    InOrder,
-    /// Instructions issue when their operands are ready.
-    OutOfOrder,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A summary.
-    #[default]
-    Table,
-    /// The whole result as a JSON object.
-    Json,
-}
-
 /// Runs the trace and prints the result.
 ///
 /// # Errors
@@ -94,12 +78,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
         Format::Json => result.to_json().to_string(),
     };
     output::print(&format!("{text}\n")).map_err(|error| error.to_string())?;
-    let write = |path: &PathBuf, text: &str| {
-        fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
-    };
+    let failed = |path: &Path, error| format!("cannot write {}: {error}", path.display());
     if let Some(path) = &arguments.stats_out {
-        write(path, &format!("{}\n", result.to_json()))?;
-        write(&path.with_extension("machine.toml"), &machine.to_toml())?;
+        write_result(path, &result, &machine).map_err(|error| failed(path, error))?;
     }
     if let Some(path) = &arguments.report {
         let command =
@@ -111,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             annotation: None,
             against: None,
         };
-        write(path, &page(&run))?;
+        write_atomically(path, page(&run).as_bytes()).map_err(|error| failed(path, error))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -148,10 +129,7 @@ fn replay(arguments: &Arguments, machine: &Arc<Machine>) -> Result<RunResult, St
 }
 
 fn simulation(arguments: &Arguments, machine: &Arc<Machine>) -> Result<TimingSimulation, String> {
-    let kind = arguments.core.map(|core| match core {
-        Core::InOrder => ModelKind::InOrder,
-        Core::OutOfOrder => ModelKind::OutOfOrder,
-    });
+    let kind = arguments.core.map(CoreModel::kind);
     let simulation = TimingSimulation::new(TimingSimulationConfig {
         machine: machine.clone(),
         host: 0,

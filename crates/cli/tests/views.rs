@@ -146,6 +146,75 @@ fn a_damaged_trace_and_a_program_with_threads_are_refused() {
     let run = longma(&options, &guest("loongarch64", "threads"), &["2", "10"]);
     assert_eq!(run.status.code(), Some(125));
     assert!(text(&run.stderr).contains("it can have one thread"), "{}", text(&run.stderr));
+    assert!(!Path::new(&trace).exists(), "an incomplete trace could be taken for a complete one");
+}
+
+#[test]
+fn a_refused_run_leaves_no_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let [trace, champsim, stats] = ["trace.json", "champsim", "stats.json"].map(at);
+    let options = ["--level", "timing", "--stats-every", "1000", "--stats-out", &stats];
+    let files = ["--trace", &trace, "--champsim", &champsim];
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    for (more, program, succeeds) in
+        [(&[][..], readme, false), (&["--measures"], guest("loongarch64", "hello"), true)]
+    {
+        let run = longma(&[&options[..], &files, more].concat(), &program, &[]);
+        assert_eq!(run.status.success(), succeeds, "{}", text(&run.stderr));
+        let left: Vec<_> =
+            std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path()).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+#[test]
+fn two_outputs_in_one_file_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("x.json");
+    let name = file.to_str().unwrap();
+    let beside = folder.path().join("x.machine.toml");
+    for options in [
+        ["--report", name, "--stats-out", name],
+        ["--trace", name, "--champsim", name],
+        ["--stats-out", name, "--report", beside.to_str().unwrap()],
+    ] {
+        let options = [&["--level", "timing"], &options[..]].concat();
+        let run = longma(&options, &guest("loongarch64", "hello"), &[]);
+        assert_eq!(run.status.code(), Some(125));
+        assert!(text(&run.stderr).contains("name the same file"), "{}", text(&run.stderr));
+        assert!(!file.exists());
+    }
+    let both = ["--level", "timing", "--report", "/dev/null", "--stats-out", "/dev/null"];
+    assert!(longma(&both, &guest("loongarch64", "hello"), &[]).status.success());
+}
+
+#[test]
+fn a_hostile_result_does_not_control_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = |first: &str, format: &str| {
+        let [before, after] = ["before", "after"].map(|name| folder.path().join(name));
+        std::fs::write(&before, first).unwrap();
+        std::fs::write(&after, r#"{"format": 1, "statistics": {}}"#).unwrap();
+        Command::new(env!("CARGO_BIN_EXE_longma"))
+            .args(["compare", "--format", format])
+            .args([before, after])
+            .output()
+            .unwrap()
+    };
+    let hostile = r#"{"format": 1, "manifest": {"program\u001b]0;x": "\u001b[2J\u009b31m"},
+        "statistics": {"core0\u001b[2J": {"cycles": {"value": 1, "unit": "\u001b[31m\nrun.fake"}}}}"#;
+    for format in ["table", "json"] {
+        let run = compare(hostile, format);
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        let printed = text(&run.stdout);
+        assert!(!printed.contains(|c: char| c.is_control() && c != '\n'), "{printed:?}");
+        assert!(!printed.contains("\nrun.fake"), "{printed}");
+    }
+    for format in ["2", "\"1\"", "1.5", "null", "[]"] {
+        let run = compare(&format!(r#"{{"format": {format}, "statistics": {{}}}}"#), "table");
+        assert!(!run.status.success() && text(&run.stderr).contains("has format"), "{}", text(&run.stderr));
+    }
 }
 
 #[test]

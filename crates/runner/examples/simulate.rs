@@ -31,7 +31,7 @@ use longma_runner::simulation::{
     self, Level, Limits, Policy, SamplingPlan, SharedTimingSimulation, TimingSimulation, Warm,
 };
 use longma_runner::{
-    ConfigurationWords, EarlyStop, Ending, Execution, Node, NodeConfig, ProcessConfig, Report,
+    Callbacks, ConfigurationWords, EarlyStop, Ending, Execution, Node, NodeConfig, ProcessConfig, Report,
 };
 use longma_sim::{Duration, Manifest, ManifestProgram, Region, Time};
 use longma_topology::Machine;
@@ -258,12 +258,22 @@ fn start() -> Result<Never, String> {
         None => Node::load(config),
     }
     .map_err(|error| error.to_string())?;
-    node.run(move |ending, report| {
-        if let (Some(model), Some(path)) = (&model, &options.statistics)
-            && let Err(error) = write_statistics(model, path, ending, report)
-        {
-            eprintln!("simulate: {error}");
-        }
+    let executing = model.clone();
+    let own = std::process::id();
+    node.run_with(Callbacks {
+        finish: Box::new(move |ending, report| {
+            if let (Some(model), Some(path)) = (&model, &options.statistics)
+                && let Err(error) = write_statistics(model, path, ending, report)
+            {
+                eprintln!("simulate: {error}");
+            }
+        }),
+        executes: Box::new(move |report, _| {
+            if let Some(model) = executing.as_ref().filter(|_| std::process::id() == own) {
+                lock(model).begin_program(report);
+            }
+            None
+        }),
     })
 }
 

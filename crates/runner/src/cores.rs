@@ -19,7 +19,7 @@ pub(crate) struct Cores {
     process: Arc<Process>,
     code: SharedCode,
     words: ConfigurationWords,
-    simulated: Option<SimulatedProcess>,
+    simulated: Option<Arc<SimulatedProcess>>,
     /// The attention flags of running cores.
     running: Mutex<Vec<FlagPointer>>,
 }
@@ -39,7 +39,7 @@ impl Cores {
         process: Arc<Process>,
         words: ConfigurationWords,
         execution: Execution,
-        simulated: Option<SimulatedProcess>,
+        simulated: Option<Arc<SimulatedProcess>>,
     ) -> io::Result<Self> {
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
         let origin = match process.architecture() {
@@ -71,13 +71,13 @@ impl Cores {
     }
 
     /// The simulated time that the process started in, if any.
-    pub fn simulated(&self) -> Option<&SimulatedProcess> {
+    pub fn simulated(&self) -> Option<&Arc<SimulatedProcess>> {
         self.simulated.as_ref()
     }
 
     /// The simulated time that the process runs in, if any. A forked child has left it.
     pub fn in_time(&self) -> Option<&SimulatedProcess> {
-        self.simulated.as_ref().filter(|_| self.process.simulation().is_some())
+        self.simulated.as_deref().filter(|_| self.process.simulation().is_some())
     }
 
     /// Adds `flag` to the list of running cores until the result is dropped.

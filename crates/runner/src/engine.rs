@@ -8,10 +8,10 @@ use std::{
 
 use longma_core::Core;
 use longma_guest::host::{faults::SignalStack, workers};
-use longma_linux::{Engine, Thread};
+use longma_linux::{Engine, NextProgram, Thread};
 use longma_loongarch::State;
 
-use crate::thread_loop::{Shared, run_thread};
+use crate::shared::Shared;
 
 /// The stack size of a host thread. The guest's own stack is in guest memory.
 const HOST_STACK_BYTES: usize = 512 << 10;
@@ -38,7 +38,7 @@ pub(crate) fn spawn(shared: Arc<Shared>, thread: Thread, core: Core) -> io::Resu
             // A failed send means that the caller has stopped waiting.
             let _ = started_tx.send(());
         }
-        run_thread(&shared, thread, core);
+        (shared.config().run_thread)(shared, thread, core);
     })?;
     match started_rx.map(|started_rx| started_rx.recv()) {
         Some(Err(_)) => Err(io::Error::from_raw_os_error(libc::EAGAIN)),
@@ -71,6 +71,11 @@ impl Engine for ProcessEngine {
         }
         shared.cores.code().invalidate(&range);
         shared.cores.request_attention();
+    }
+
+    fn before_execve(&self, next: &NextProgram) -> Option<Vec<u8>> {
+        let shared = self.0.upgrade()?;
+        shared.executes(next)
     }
 
     fn before_fork(&self) {

@@ -5,19 +5,18 @@ use std::{io, path::PathBuf, sync::Arc};
 use longma_core::{ConfigurationWords, Core, Execution};
 use longma_guest::host::faults;
 use longma_linux::{LoadError, Process, ProcessConfig, Thread};
-use longma_loongarch::State;
 use longma_translate::optimizations::Optimizations;
 
 use crate::{
     checkpoint::{Checkpoint, CheckpointError},
-    cores::Cores,
     ending::Ending,
-    engine::{self, ProcessEngine},
+    engine,
     gdb::{self, Debugger},
     report::Report,
     schedule::SimulatedProcess,
-    thread_loop::{Shared, end, run_thread},
-    translated::{CodeAreaConfig, Translation, translation_of},
+    shared::{Callbacks, ProgramConfig, Shared},
+    thread_loop::{end, run_thread},
+    translated::CodeAreaConfig,
 };
 
 /// The configuration of a process.
@@ -50,11 +49,21 @@ impl NodeConfig {
         }
     }
 
-    /// Connects the process to its scheduler and devices.
-    fn connect(&mut self) {
+    /// Connects the process to its scheduler and devices. Returns the process's configuration and that of its programs.
+    fn connect(mut self) -> (ProcessConfig, ProgramConfig) {
         if let Some(simulated) = &self.simulated {
             simulated.enter_into(&mut self.process);
         }
+        let code_area = self.code_area();
+        let program = ProgramConfig {
+            words: self.words,
+            execution: self.execution,
+            optimizations: self.optimizations,
+            code_area,
+            simulated: self.simulated.map(Arc::new),
+            run_thread,
+        };
+        (self.process, program)
     }
 }
 
@@ -97,20 +106,13 @@ impl Node {
     ///
     /// # Errors
     /// The program cannot be loaded, or the host lacks memory.
-    pub fn load(mut config: NodeConfig) -> Result<Self, NodeError> {
+    pub fn load(config: NodeConfig) -> Result<Self, NodeError> {
         faults::install();
         faults::prepare_thread();
-        config.connect();
-        let code_area = config.code_area();
-        let (process, thread, state) = Process::load(config.process)?;
-        let translated = translation_of(&process, config.optimizations, code_area);
-        Self::of(
-            (process, translated),
-            vec![(thread, state)],
-            config.words,
-            config.execution,
-            config.simulated,
-        )
+        let (process, program) = config.connect();
+        let (process, thread, state) = Process::load(process)?;
+        let (shared, threads) = program.begin(process, vec![(thread, state)]).map_err(NodeError::Host)?;
+        Ok(Self { shared, threads })
     }
 
     /// Restores a process from a checkpoint. `config.simulated` must contain the scheduler that the checkpoint created.
@@ -118,34 +120,12 @@ impl Node {
     ///
     /// # Errors
     /// The process cannot be restored on this host.
-    pub fn restore(mut config: NodeConfig, checkpoint: &Checkpoint) -> Result<Self, NodeError> {
+    pub fn restore(config: NodeConfig, checkpoint: &Checkpoint) -> Result<Self, NodeError> {
         faults::install();
         faults::prepare_thread();
-        config.connect();
-        let code_area = config.code_area();
-        let (process, threads) = checkpoint.process(config.process)?;
-        let translated = translation_of(&process, config.optimizations, code_area);
-        Self::of((process, translated), threads, config.words, config.execution, config.simulated)
-    }
-
-    fn of(
-        (process, translated): (Arc<Process>, Option<Arc<dyn Translation>>),
-        mut threads: Vec<(Thread, State)>,
-        words: ConfigurationWords,
-        execution: Execution,
-        simulated: Option<SimulatedProcess>,
-    ) -> Result<Self, NodeError> {
-        if let Some(translated) = &translated {
-            threads.iter_mut().for_each(|(_, state)| translated.begin(state));
-        }
-        let cores = Cores::of(process, words, execution, simulated).map_err(NodeError::Host)?;
-        let shared = Arc::new(Shared::new(Arc::new(cores), translated));
-        if let Some(translated) = shared.translated() {
-            translated.import_cache(&shared.cores);
-        }
-        shared.cores.process().set_engine(Arc::new(ProcessEngine(Arc::downgrade(&shared))));
-        let threads = threads.into_iter().map(|(thread, state)| Ok((thread, shared.cores.make(state)?)));
-        let threads = threads.collect::<io::Result<_>>().map_err(NodeError::Host)?;
+        let (process, program) = config.connect();
+        let (process, threads) = checkpoint.process(process)?;
+        let (shared, threads) = program.begin(process, threads).map_err(NodeError::Host)?;
         Ok(Self { shared, threads })
     }
 
@@ -165,8 +145,13 @@ impl Node {
 
     /// Runs the process to its end, and ends the host process with it. `finish` is called once, on any thread.
     pub fn run(self, finish: impl Fn(Ending, &Report) + Send + Sync + 'static) -> ! {
+        self.run_with(Callbacks { finish: Box::new(finish), executes: Box::new(|_, _| None) })
+    }
+
+    /// Like [`Self::run`], and notifies the caller when the process executes another program.
+    pub fn run_with(self, callbacks: Callbacks) -> ! {
         let Self { shared, threads } = self;
-        shared.set_end_callback(Box::new(finish));
+        shared.set_callbacks(Arc::new(callbacks));
         if let Some(simulated) = shared.cores.simulated() {
             // So that an interrupted run reports its statistics.
             shared.cores.process().intercept_interrupt();
@@ -185,7 +170,7 @@ impl Node {
             if let Some(simulated) = shared.cores.simulated() {
                 simulated.scheduler.begin();
             }
-            run_thread(&shared, thread, core);
+            run_thread(shared, thread, core);
         }
         // The main thread has exited. The last of the other threads ends the host process.
         loop {

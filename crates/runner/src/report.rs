@@ -20,6 +20,11 @@ impl Report<'_> {
         self.cores.code()
     }
 
+    /// The file of the program, as the program sees it.
+    pub fn program(&self) -> String {
+        self.cores.process().guest_executable().to_string_lossy().into_owned()
+    }
+
     /// Whether the program was translated.
     pub fn is_translated(&self) -> bool {
         self.translated.is_some()

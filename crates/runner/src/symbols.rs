@@ -1,8 +1,9 @@
 //! Maps guest addresses to functions, using the symbol tables of the files that the process has mapped. Source: System
 //! V ABI, chapter 4 (symbol table); for Go's function table, symtab.go of the Go runtime and pcln.go of the linker.
 
-use std::{collections::HashMap, fs::File, io::Read, ops::Range, path::Path, sync::Arc};
+use std::{cell::OnceCell, collections::HashMap, fs::File, io::Read, ops::Range, path::Path, sync::Arc};
 
+use crate::demangle::demangle;
 use longma_guest::Mapping;
 use longma_linux::Process;
 use object::{Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
@@ -84,7 +85,20 @@ impl Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
     range: Range<u64>,
+    /// As in the symbol table.
     name: String,
+    /// As in the source, once it is needed: files have many functions that are not executed.
+    demangled: OnceCell<String>,
+}
+
+impl Function {
+    fn new(range: Range<u64>, name: String) -> Self {
+        Self { range, name, demangled: OnceCell::new() }
+    }
+
+    fn demangled(&self) -> &str {
+        self.demangled.get_or_init(|| demangle(&self.name))
+    }
 }
 
 impl Symbols {
@@ -136,7 +150,8 @@ impl Symbols {
         let inside = address.wrapping_sub(mapped.bias);
         if let Some(function) = object.function_at(inside) {
             let start = function.range.start.wrapping_add(mapped.bias);
-            return CodeLocation { function: function.name.clone(), object: object.name.clone(), start };
+            let function = function.demangled().to_owned();
+            return CodeLocation { function, object: object.name.clone(), start };
         }
         let from_start = inside.wrapping_sub(object.start) / UNNAMED_RANGE_BYTES * UNNAMED_RANGE_BYTES;
         CodeLocation {
@@ -236,7 +251,7 @@ fn symbol_table(file: &object::File) -> Vec<Function> {
                 0 => section.address().saturating_add(section.size()),
                 size => start.saturating_add(size),
             };
-            Some(Function { range: start..end, name: name.to_owned() })
+            Some(Function::new(start..end, name.to_owned()))
         })
         .collect()
 }
@@ -294,7 +309,7 @@ fn go_table(file: &object::File) -> Option<Vec<Function>> {
             let facts = entries.checked_add(word32(entry + 4)? as usize)?;
             let at = names.checked_add(word32(facts.checked_add(4)?)? as usize)?;
             let name = table.get(at..)?.split(|&byte| byte == 0).next()?;
-            Some(Function { range: start..end.max(start), name: String::from_utf8_lossy(name).into_owned() })
+            Some(Function::new(start..end.max(start), String::from_utf8_lossy(name).into_owned()))
         })
         .collect()
 }
@@ -305,7 +320,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn function(range: Range<u64>, name: &str) -> Function {
-        Function { range, name: name.into() }
+        Function::new(range, name.into())
     }
 
     #[test]

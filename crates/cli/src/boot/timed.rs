@@ -1,6 +1,7 @@
 //! The levels `cache` and `timing` of `longma boot`: which part of the run is modelled, and what is printed about it.
 
 use clap::ValueEnum;
+use longma_command_line::Format;
 use longma_lab::open_machine;
 use longma_runner::simulation;
 use longma_runner::timing::Cause;
@@ -16,8 +17,9 @@ use std::sync::Arc;
 
 use super::saved::Software;
 use super::usage;
-use crate::run::arguments::{CoreModel, Format};
-use crate::run::{grouped, machine, summary};
+use crate::run::arguments::CoreModel;
+use crate::run::machine;
+use longma_run_results::{grouped, summary};
 
 /// Values that the guest writes to the register of marks.
 const BEGIN: u8 = 1;

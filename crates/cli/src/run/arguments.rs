@@ -17,6 +17,7 @@ use longma_runner::{
     x86_features::Features,
 };
 
+use longma_command_line::Format;
 use longma_lab::{MachineEdit, with_space};
 use longma_sim::Duration;
 use longma_topology::units::{Time, UnitError};
@@ -280,6 +281,10 @@ pub struct Arguments {
     #[arg(long, hide = true)]
     pub(super) reporting_process: Option<u32>,
 
+    /// Descriptor of a file with the costs of the programs that executed this one.
+    #[arg(long, hide = true, value_name = "DESCRIPTOR")]
+    pub(super) earlier_programs: Option<i32>,
+
     /// The listing that `longma translate` requests.
     #[arg(skip)]
     pub listing: Option<listing::Options>,
@@ -325,16 +330,6 @@ impl Arguments {
     pub fn has_root(&self) -> bool {
         self.root.is_some()
     }
-}
-
-/// Output format of reports.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// A table or text.
-    #[default]
-    Table,
-    /// One JSON object on one line.
-    Json,
 }
 
 /// The value of `--warm`.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use longma_runner::listing::{Line, ListedUnit, Word};
 
-use super::grouped;
+use longma_run_results::grouped;
 
 /// Options of the listing of translated code.
 #[derive(Clone, Debug, clap::Args)]

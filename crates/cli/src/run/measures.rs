@@ -26,8 +26,8 @@ const OF_FUNCTIONAL: [(&str, &str, &str); 9] = [
 ///
 /// # Errors
 /// Fails if the list cannot be computed or printed.
-pub fn print(simulated: Option<&Outcome>) -> Result<Never, Failure> {
-    let measures = match simulated {
+pub fn print(simulated: Option<Outcome>) -> Result<Never, Failure> {
+    let measures = match &simulated {
         Some(outcome) => outcome
             .measurable()?
             .iter()
@@ -42,6 +42,8 @@ pub fn print(simulated: Option<&Outcome>) -> Result<Never, Failure> {
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{list}").and_then(|()| out.flush());
     written.map_err(|error| Failure::host("print the measures", &error))?;
+    // Removes the files of the run, which does not take place.
+    drop(simulated);
     std::process::exit(0)
 }
 

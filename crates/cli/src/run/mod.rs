@@ -10,6 +10,7 @@ mod failure;
 pub mod listing;
 pub mod machine;
 mod measures;
+mod outputs;
 mod placement;
 mod plan;
 mod report;
@@ -17,19 +18,19 @@ mod restart;
 mod results;
 mod sandbox;
 mod simulated;
-pub mod summary;
 mod wires;
 
 use std::{fs::OpenOptions, io::IsTerminal, process::ExitCode, sync::Arc};
 
-use longma_runner::{Debugger, Node, NodeConfig, Sink};
+use longma_locks::IgnorePoison;
+use longma_runner::{Callbacks, Debugger, Node, NodeConfig, Sink};
 
-pub use arguments::Arguments;
 use arguments::Level;
+pub use arguments::{Arguments, CoreModel};
 use failure::Failure;
 pub use failure::{NOT_FOUND, OWN_FAILURE};
 use plan::{Mode, Plan, SystemCallTrace};
-pub use report::grouped;
+pub use simulated::write_result;
 
 /// Runs the program and exits with its status; returns only if it cannot be started.
 pub fn run(arguments: Arguments) -> ExitCode {
@@ -76,12 +77,16 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
     let confined = process.root.is_some();
     process.tracer = tracer(plan.trace, &say)?;
     process.diagnostics = Some(say.clone());
-    let (simulated, outcome) = match plan.mode {
-        Mode::Functional => (None, None),
-        Mode::Devices(devices) => (Some(devices.prepare(&say)?), None),
+    let (simulated, outcome, models) = match plan.mode {
+        Mode::Functional => (None, None, None),
+        Mode::Devices(devices) => {
+            let (simulated, models) = devices.prepare(&say)?;
+            (Some(simulated), None, Some(models))
+        }
         Mode::Simulated(run) => {
             let (simulated, outcome) = run.prepare(&process, checkpoint.as_ref(), &say)?;
-            (Some(simulated), Some(outcome))
+            let models = outcome.simulation();
+            (Some(simulated), Some(outcome), Some(models))
         }
     };
     let debugger = plan.debugger_port.map(|port| listen(port, &messages)).transpose()?;
@@ -106,21 +111,33 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
     };
     let mut node = node.map_err(|error| Failure::of_loading(error, confined))?;
     if plan.measures {
-        return measures::print(outcome.as_ref());
+        return measures::print(outcome);
     }
     if let Some(debugger) = debugger {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
     descriptors::close_those_that_were_closed();
     longma_runner::descriptors::apply_guest_limit();
-    node.run(move |ending, report| match &outcome {
-        Some(outcome) => {
-            if let Err(failed) = outcome.finish(ending, report, &messages) {
-                // Do not exit with the program's status: the run would appear to have its results.
-                std::process::exit(failed.0.into());
+    let reports = Arc::new(reports);
+    let own = std::process::id();
+    let (executing, to_user) = (reports.clone(), messages.clone());
+    node.run_with(Callbacks {
+        finish: Box::new(move |ending, report| match &outcome {
+            Some(outcome) => {
+                if let Err(failed) = outcome.finish(ending, report, &messages) {
+                    // Do not exit with the program's status: the run would appear to have its results.
+                    std::process::exit(failed.0.into());
+                }
             }
-        }
-        None => reports.print(ending, report, &messages),
+            None => reports.print(ending, report, &messages),
+        }),
+        executes: Box::new(move |report, next| {
+            // Forked children run without the models.
+            if let Some(models) = models.as_ref().filter(|_| std::process::id() == own) {
+                models.lock().ignore_poison().begin_program(report);
+            }
+            executing.execute(report, next, &to_user)
+        }),
     })
 }
 

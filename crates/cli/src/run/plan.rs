@@ -12,7 +12,7 @@ use longma_topology::Machine;
 use super::{
     arguments::{Arguments, absolute},
     failure::Failure,
-    machine, report, restart, sandbox, simulated,
+    machine, outputs, report, restart, sandbox, simulated,
 };
 
 /// A run whose arguments are valid.
@@ -70,6 +70,7 @@ impl Plan {
     /// # Errors
     /// An option has an invalid value or does not fit the others, or a file that it names cannot be read.
     pub fn of(mut arguments: Arguments) -> Result<Self, Failure> {
+        outputs::refuse_shared(&arguments)?;
         let sandbox = sandbox::requested(&arguments)?;
         let checkpoint = simulated::restored(&mut arguments)?;
         let argv = program_arguments(&arguments)?;
@@ -87,7 +88,7 @@ impl Plan {
         let is_modelled = simulates || attends;
         let machine =
             modelled.as_ref().map(|modelled| machine::observed_machine(modelled, is_modelled)).transpose()?;
-        let reports = report::Reports::wanted(&arguments, Instant::now());
+        let reports = report::Reports::wanted(&arguments, Instant::now(), attends)?;
         let mut process = process_config(&arguments, argv, is_modelled)?;
         process.capabilities = machine.as_ref().map(|machine| machine.capabilities);
         let mode = match modelled {

@@ -1,19 +1,24 @@
 //! Prints the cost of a run when the program has ended. `longma-runner` counts it.
 //! Source: getrusage(2).
 
-use std::{path::PathBuf, sync::atomic::Ordering, time::Instant};
+use std::{
+    path::{Path, PathBuf},
+    sync::{Mutex, atomic::Ordering},
+    time::Instant,
+};
 
-use longma_runner::{Ending, Executed, Report, profile, profile::FunctionShare};
+use longma_command_line::Format;
+use longma_locks::IgnorePoison;
+use longma_run_results::{function_name::abbreviate, grouped, process_costs::Costs};
+use longma_runner::{Ending, Executed, NextProgram, Report, profile, profile::FunctionShare};
 use serde_json::{Value, json};
 
-use super::{
-    arguments::{Arguments, Format},
-    descriptors::Messages,
-    listing::Options,
-};
+use super::{arguments::Arguments, descriptors::Messages, failure::Failure, listing::Options, restart};
 
 /// Number of functions in the printed table; the file has all of them.
 const SHOWN: usize = 20;
+/// Maximum number of characters of a function's name in the table.
+const NAME: usize = 80;
 
 /// The requested reports.
 pub struct Reports {
@@ -23,38 +28,41 @@ pub struct Reports {
     format: Format,
     listing: Option<Options>,
     program: PathBuf,
-    started: Instant,
+    /// The costs of earlier programs, and when the current one started.
+    earlier: Mutex<(Costs, Instant)>,
+    /// Whether this process also runs the programs that the program executes.
+    continues: bool,
     /// The process that prints; its forked children do not.
     process: u32,
 }
 
-/// The cost of a run.
-struct Costs {
-    instructions: u64,
-    /// For programs of another architecture: its name and the number of source instructions.
-    source: Option<(&'static str, u64)>,
-    blocks: u64,
-    translated_blocks: u64,
-    regions: u64,
-    wall_s: f64,
-    user_s: f64,
-    system_s: f64,
+/// How the counted programs ended.
+#[derive(Clone, Copy)]
+enum Until<'a> {
+    End(Ending),
+    /// The host runs this program.
+    Host(&'a Path),
 }
 
 impl Reports {
-    /// The reports that the command line requests.
-    pub fn wanted(arguments: &Arguments, started: Instant) -> Self {
+    /// The reports that the command line requests. With `continues`, this process runs the programs that the program
+    /// executes; otherwise the host starts the command again.
+    ///
+    /// # Errors
+    /// The costs of earlier programs cannot be read.
+    pub fn wanted(arguments: &Arguments, started: Instant, continues: bool) -> Result<Self, Failure> {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        Self {
+        Ok(Self {
             stats: arguments.stats,
             profile: arguments.profile,
             profile_out: arguments.profile_out.as_ref().map(absolute),
             format: arguments.format,
             listing: arguments.listing.clone(),
             program: arguments.program[0].clone().into(),
-            started,
+            earlier: Mutex::new((restart::earlier_programs(arguments.earlier_programs)?, started)),
+            continues,
             process: arguments.reporting_process.unwrap_or_else(std::process::id),
-        }
+        })
     }
 
     /// Whether any report is requested.
@@ -68,22 +76,50 @@ impl Reports {
 
     /// Prints the requested reports.
     pub fn print(&self, ending: Ending, report: &Report, messages: &Messages) {
+        self.print_until(Until::End(ending), report, messages);
+    }
+
+    /// Called when the process is about to execute `next`. Returns what the next emulator gets.
+    pub fn execute(&self, report: &Report, next: &NextProgram, messages: &Messages) -> Option<Vec<u8>> {
+        if !self.any() || std::process::id() != self.process {
+            return None;
+        }
+        if self.listing.is_some() {
+            messages.line("longma: the listing has only the last program");
+        }
+        match next {
+            NextProgram::OfHost(path) => {
+                messages.line(&format!(
+                    "longma: the host runs {} itself, so nothing is counted from here on",
+                    path.display()
+                ));
+                self.print_until(Until::Host(path), report, messages);
+                None
+            }
+            NextProgram::OfEmulator(_) => {
+                let costs = self.costs(report, &report.code().executed());
+                let bytes = costs.to_bytes();
+                if self.continues {
+                    *self.earlier.lock().ignore_poison() = (costs, Instant::now());
+                }
+                Some(bytes)
+            }
+        }
+    }
+
+    fn print_until(&self, until: Until, report: &Report, messages: &Messages) {
         if !self.any() || std::process::id() != self.process {
             return;
         }
         let executed = report.code().executed();
         let costs = self.costs(report, &executed);
-        let functions = if self.profiles() {
-            profile::by_function(&report.at_source(&executed), &report.symbols())
-        } else {
-            Vec::new()
-        };
+        let functions = costs.functions();
         let total = costs.instructions;
         if self.format == Format::Json {
-            messages.line(&self.object(ending, &costs, &functions).to_string());
+            messages.line(&self.object(until, &costs, &functions).to_string());
         } else {
             if self.stats {
-                messages.line(&table(ending, &costs));
+                messages.line(&table(until, &costs));
             }
             if self.profile {
                 messages.line(&profile_table(&functions, total));
@@ -93,54 +129,66 @@ impl Reports {
             list(options, report, &executed, messages);
         }
         if let Some(path) = &self.profile_out {
-            let whole = json!({
+            let mut whole = json!({
                 "program": self.program.to_string_lossy(),
                 "instructions": total,
                 "functions": objects(&functions),
             });
+            add_programs(&costs, &mut whole);
             if let Err(error) = std::fs::write(path, format!("{whole}\n")) {
                 messages.line(&format!("longma: cannot write the profile to {}: {error}", path.display()));
             }
         }
     }
 
+    /// The costs of all programs up to now, of which `report` describes the current one.
     fn costs(&self, report: &Report, executed: &[Executed]) -> Costs {
         let counts = report.code().counts();
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-        let (user_s, system_s) = processor_times();
-        Costs {
-            instructions: profile::instructions(executed),
-            source: report.source(executed),
+        let instructions = profile::instructions(executed);
+        let source = report.source(executed);
+        let (earlier, started) = &*self.earlier.lock().ignore_poison();
+        let mut current = Costs {
+            programs: vec![report.program()],
+            instructions,
+            source: source.map(|(name, _)| name.into()),
+            source_instructions: source.map_or(instructions, |(_, count)| count),
             blocks: read(&counts.blocks),
             translated_blocks: report.code().translated_blocks(),
             regions: read(&counts.regions),
-            wall_s: self.started.elapsed().as_secs_f64(),
-            user_s,
-            system_s,
+            wall_s: started.elapsed().as_secs_f64(),
+            ..Costs::default()
+        };
+        if self.profiles() {
+            current.set_functions(profile::by_function(&report.at_source(executed), &report.symbols()));
         }
+        earlier.followed_by(current)
     }
 
-    fn object(&self, ending: Ending, costs: &Costs, functions: &[FunctionShare]) -> Value {
+    fn object(&self, until: Until, costs: &Costs, functions: &[FunctionShare]) -> Value {
         let mut object = json!({
             "program": self.program.to_string_lossy(),
-            "ending": match ending {
-                Ending::Exit(status) => json!({ "exit": status }),
-                Ending::Signal(signal) => json!({ "signal": signal }),
+            "ending": match until {
+                Until::End(Ending::Exit(status)) => json!({ "exit": status }),
+                Until::End(Ending::Signal(signal)) => json!({ "signal": signal }),
+                Until::Host(path) => json!({ "executed": path.to_string_lossy() }),
             },
         });
+        add_programs(costs, &mut object);
         if self.stats {
             object["instructions"] = costs.instructions.into();
-            if let Some((name, source)) = costs.source {
-                object["source"] = name.into();
-                object["source_instructions"] = source.into();
+            if let Some(name) = &costs.source {
+                object["source"] = name.as_str().into();
+                object["source_instructions"] = costs.source_instructions.into();
             }
             object["blocks_decoded"] = costs.blocks.into();
             object["blocks_translated"] = costs.translated_blocks.into();
             object["regions_translated"] = costs.regions.into();
             object["wall_s"] = costs.wall_s.into();
-            object["user_s"] = costs.user_s.into();
-            object["system_s"] = costs.system_s.into();
-            object["mips"] = costs.mips().into();
+            let (user_s, system_s) = processor_times();
+            object["user_s"] = user_s.into();
+            object["system_s"] = system_s.into();
+            object["mips"] = mips(costs).into();
         }
         if self.profile {
             object["functions"] = objects(functions);
@@ -149,10 +197,15 @@ impl Reports {
     }
 }
 
-impl Costs {
-    /// Millions of instructions per second of wall time.
-    fn mips(&self) -> f64 {
-        self.instructions as f64 / self.wall_s.max(1e-9) / 1e6
+/// Millions of instructions per second of wall time.
+fn mips(costs: &Costs) -> f64 {
+    costs.instructions as f64 / costs.wall_s.max(1e-9) / 1e6
+}
+
+/// Adds the names of the programs to a report, if there are several.
+fn add_programs(costs: &Costs, to: &mut Value) {
+    if costs.programs.len() > 1 {
+        to["programs"] = costs.programs.as_slice().into();
     }
 }
 
@@ -194,20 +247,22 @@ fn processor_times() -> (f64, f64) {
     (seconds(usage.ru_utime), seconds(usage.ru_stime))
 }
 
-fn table(ending: Ending, costs: &Costs) -> String {
-    let ending = match ending {
-        Ending::Exit(status) => format!("exit status {status}"),
-        Ending::Signal(signal) => format!("killed by signal {signal}"),
+fn table(until: Until, costs: &Costs) -> String {
+    let ending = match until {
+        Until::End(Ending::Exit(status)) => format!("exit status {status}"),
+        Until::End(Ending::Signal(signal)) => format!("killed by signal {signal}"),
+        Until::Host(path) => format!("executed {}", path.display()),
     };
-    let instructions = match costs.source {
-        Some((name, source)) => format!(
+    let instructions = match &costs.source {
+        Some(name) => format!(
             "{} for {} of {name} (ratio {:.3})",
             grouped(costs.instructions),
-            grouped(source),
-            costs.instructions as f64 / source.max(1) as f64
+            grouped(costs.source_instructions),
+            costs.instructions as f64 / costs.source_instructions.max(1) as f64
         ),
         None => grouped(costs.instructions),
     };
+    let (user_s, system_s) = processor_times();
     let rows = [
         ("ending", ending),
         ("instructions", instructions),
@@ -215,11 +270,13 @@ fn table(ending: Ending, costs: &Costs) -> String {
         ("blocks translated", grouped(costs.translated_blocks)),
         ("regions translated", grouped(costs.regions)),
         ("wall time", format!("{:.3} s", costs.wall_s)),
-        ("user time", format!("{:.3} s", costs.user_s)),
-        ("system time", format!("{:.3} s", costs.system_s)),
-        ("speed", format!("{:.1} million instructions a second", costs.mips())),
+        ("user time", format!("{user_s:.3} s")),
+        ("system time", format!("{system_s:.3} s")),
+        ("speed", format!("{:.1} million instructions a second", mips(costs))),
     ];
-    let lines: Vec<_> = rows.iter().map(|(name, value)| format!("{name:<20}{value}")).collect();
+    let programs = (costs.programs.len() > 1).then(|| ("programs", costs.programs.join(", ")));
+    let rows = programs.into_iter().chain(rows);
+    let lines: Vec<_> = rows.map(|(name, value)| format!("{name:<20}{value}")).collect();
     lines.join("\n")
 }
 
@@ -232,8 +289,8 @@ fn profile_table(functions: &[FunctionShare], total: u64) -> String {
             "{:>6.2}% {:>18}  {} ({})",
             percent(instructions),
             grouped(instructions),
-            place.function,
-            place.object
+            longma_text::sanitize(&abbreviate(&place.function, NAME)),
+            longma_text::sanitize(&place.object)
         )
     }));
     if functions.len() > SHOWN {
@@ -244,26 +301,10 @@ fn profile_table(functions: &[FunctionShare], total: u64) -> String {
     lines.join("\n")
 }
 
-/// Formats a number with a space between groups of three digits.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let first = digits.len() % 3;
-    let (head, rest) = digits.split_at(first);
-    let groups = rest.as_bytes().chunks(3).map(|group| String::from_utf8_lossy(group).into_owned());
-    let groups = (!head.is_empty()).then(|| head.to_owned()).into_iter().chain(groups);
-    groups.collect::<Vec<_>>().join(" ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use longma_runner::symbols::CodeLocation;
-
-    #[test]
-    fn large_numbers_are_grouped_by_three_digits() {
-        let texts = [0, 12, 999, 1000, 123_456, 1_234_567].map(grouped);
-        assert_eq!(texts, ["0", "12", "999", "1 000", "123 456", "1 234 567"]);
-    }
 
     #[test]
     fn the_profile_shows_the_hottest_functions_and_sums_up_the_rest() {

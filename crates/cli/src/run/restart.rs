@@ -12,11 +12,13 @@ use std::{
     path::Path,
 };
 
+use longma_command_line::Format;
+use longma_run_results::process_costs::Costs;
 use longma_runner::optimizations::Optimizations;
 use longma_runner::x86_features::Features;
 
 use super::{
-    arguments::{Arguments, Format, MAX_CODE_AREA_MIB, absolute},
+    arguments::{Arguments, MAX_CODE_AREA_MIB, absolute},
     failure::Failure,
 };
 
@@ -71,9 +73,26 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
 
 /// Reads the environment that the previous program left in a file.
 pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
+    let bytes = passed("--environment-from", descriptor)?;
+    let variables = bytes.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
+    Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
+}
+
+/// The costs of the programs before this one, from the file of `--earlier-programs`.
+pub fn earlier_programs(descriptor: Option<i32>) -> Result<Costs, Failure> {
+    let Some(descriptor) = descriptor else { return Ok(Costs::default()) };
+    let option = "--earlier-programs";
+    Costs::parse(&passed(option, descriptor)?).map_err(|error| {
+        let message = format!("the file of {option} is damaged: {error}");
+        Failure::own(&message, "leave the option out: only this command passes it, to itself")
+    })
+}
+
+/// Reads and closes the file that the previous program left for `option`.
+fn passed(option: &str, descriptor: i32) -> Result<Vec<u8>, Failure> {
     if descriptor < 3 || is_closed(descriptor) {
         return Err(Failure::own(
-            "--environment-from is not an open descriptor",
+            &format!("{option} is not an open descriptor"),
             "leave it out: only this command passes it, to itself",
         ));
     }
@@ -82,10 +101,10 @@ pub fn environment(descriptor: i32) -> Result<Vec<OsString>, Failure> {
     let mut bytes = Vec::new();
     // Fails for a pipe, which has no position to reset.
     let _ = std::io::Seek::rewind(&mut file);
-    file.read_to_end(&mut bytes)
-        .map_err(|error| Failure::host("read the environment passed by the previous program", &error))?;
-    let variables = bytes.split(|&byte| byte == 0).filter(|variable| !variable.is_empty());
-    Ok(variables.map(|variable| OsString::from_vec(variable.to_vec())).collect())
+    file.read_to_end(&mut bytes).map_err(|error| {
+        Failure::host(&format!("read the file of {option} from the previous program"), &error)
+    })?;
+    Ok(bytes)
 }
 
 fn is_closed(descriptor: i32) -> bool {

@@ -7,11 +7,14 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
 };
 
+use longma_command_line::Format;
+use longma_lab::write_atomically;
+use longma_run_results::summary;
 use longma_runner::champsim::Output;
 use longma_runner::optimizations::Optimizations;
 use longma_runner::{
@@ -30,12 +33,12 @@ use longma_topology::Machine;
 use longma_workloads::program::{HOST_FAULT_MESSAGE, HOST_FAULT_STATUS};
 
 use super::{
-    arguments::{Arguments, CoreModel, Format, Level},
+    arguments::{Arguments, CoreModel, Level},
     descriptors::Messages,
     failure::{Failure, OWN_FAILURE},
     placement,
     results::Views,
-    summary, wires,
+    wires,
 };
 
 /// Umask of programs in simulated time, independent of the user's: the common default.
@@ -68,6 +71,10 @@ pub struct Outcome {
     views: Views,
     /// The file of `--checkpoint`, and whether a save was requested.
     checkpoint: Option<(PathBuf, Arc<AtomicBool>)>,
+    /// The ChampSim trace.
+    champsim: Mutex<Option<Incomplete>>,
+    /// The other files that are written while the program runs.
+    _unfinished: Vec<Incomplete>,
     quiet: bool,
     format: Format,
     region: Region,
@@ -146,6 +153,7 @@ impl SimulatedRun {
         checkpoint: Option<&Checkpoint>,
         report: &Sink,
     ) -> Result<(SimulatedProcess, Outcome), Failure> {
+        let mut unfinished = Vec::new();
         let saver = Saver::new();
         let stop = EarlyStop::new(saver.clone());
         let is_asked = Arc::new(AtomicBool::new(false));
@@ -160,13 +168,13 @@ impl SimulatedRun {
             seed: self.seed,
             restored_at: checkpoint.map(Checkpoint::time),
             save: self.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, report)),
-            timeline: self.trace.as_deref().map(open_trace).transpose()?,
+            timeline: self.trace.as_deref().map(|path| open_trace(path, &mut unfinished)).transpose()?,
             limits: Limits {
                 instructions: self.max_instructions,
                 time: self.max_time,
                 stop: Some(stop.clone()),
             },
-            snapshots: self.snapshots()?,
+            snapshots: self.snapshots(&mut unfinished)?,
             wires: self.wires.clone(),
         })?;
         let manifest = self.manifest(process, &simulation)?;
@@ -175,8 +183,11 @@ impl SimulatedRun {
             writable(path)?;
         }
         self.views.request(&mut simulation);
+        let mut champsim = None;
         if let Some(path) = &self.champsim {
-            simulation.record_champsim(open_champsim(path)?);
+            let output = open_champsim(path)?;
+            champsim = Some(Incomplete::of(path));
+            simulation.record_champsim(output);
         }
         let memory_bytes = simulation.memory_bytes();
         let simulation = simulation.shared();
@@ -194,6 +205,8 @@ impl SimulatedRun {
             stats_out: self.stats_out.map(|path| std::path::absolute(&path).unwrap_or(path)),
             views: self.views,
             checkpoint: self.checkpoint.map(|path| (path, is_asked)),
+            champsim: Mutex::new(champsim),
+            _unfinished: unfinished,
             quiet: self.quiet,
             format: self.format,
             region: self.region,
@@ -203,11 +216,12 @@ impl SimulatedRun {
     }
 
     /// The file of `--stats-every`, opened.
-    fn snapshots(&self) -> Result<Option<Snapshots>, Failure> {
+    fn snapshots(&self, unfinished: &mut Vec<Incomplete>) -> Result<Option<Snapshots>, Failure> {
         let (Some(every), Some(path)) = (self.stats_every, &self.stats_out) else { return Ok(None) };
         let path = path.with_extension("jsonl");
         let file = File::create(&path).and_then(|file| descriptors::move_to_reserved(file.into()));
         let file = file.map_err(|error| Failure::host(&format!("write to {}", path.display()), &error))?;
+        unfinished.push(Incomplete::of(&path));
         Ok(Some(Snapshots::new(every, Box::new(io::BufWriter::new(File::from(file))))))
     }
 
@@ -260,7 +274,7 @@ impl DeviceRun {
     ///
     /// # Errors
     /// The machine cannot be modelled.
-    pub fn prepare(self, report: &Sink) -> Result<SimulatedProcess, Failure> {
+    pub fn prepare(self, report: &Sink) -> Result<(SimulatedProcess, SharedTimingSimulation), Failure> {
         let Self { machine, wires, seed } = self;
         let scheduler = scheduler(&machine, None, None, report)?;
         let simulation = modelled(TimingSimulationConfig {
@@ -279,13 +293,16 @@ impl DeviceRun {
             snapshots: None,
             wires,
         })?;
-        Ok(SimulatedProcess::new(SimulatedProcessConfig {
+        let memory_bytes = simulation.memory_bytes();
+        let simulation = simulation.shared();
+        let simulated = SimulatedProcess::new(SimulatedProcessConfig {
             scheduler,
-            memory_bytes: simulation.memory_bytes(),
-            timing_backend: Box::new(simulation.shared()),
+            memory_bytes,
+            timing_backend: Box::new(simulation.clone()),
             stop_the_world: None,
             seed,
-        }))
+        });
+        Ok((simulated, simulation))
     }
 }
 
@@ -370,8 +387,9 @@ fn allowed_cores(list: &str, machine: &Machine, cores: usize) -> Result<CoreSet,
     Ok(CoreSet::of(allowed))
 }
 
-fn open_trace(path: &Path) -> Result<Timeline, Failure> {
+fn open_trace(path: &Path, unfinished: &mut Vec<Incomplete>) -> Result<Timeline, Failure> {
     File::create(path)
+        .inspect(|_| unfinished.push(Incomplete::of(path)))
         .and_then(|file| descriptors::move_to_reserved(file.into()))
         .and_then(|file| Timeline::new(Box::new(File::from(file)), TRACE_BYTES))
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
@@ -395,20 +413,41 @@ fn writable(path: &Path) -> Result<(), Failure> {
     opened.map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
 }
 
+/// A file that is written while the program runs. It is removed if the run is refused or the file is not complete.
+pub(super) struct Incomplete(PathBuf);
+
+impl Incomplete {
+    fn of(path: &Path) -> Self {
+        Self(std::path::absolute(path).unwrap_or_else(|_| path.into()))
+    }
+}
+
+impl Drop for Incomplete {
+    fn drop(&mut self) {
+        // A pipe or a device was not created here.
+        if fs::metadata(&self.0).is_ok_and(|metadata| metadata.is_file()) {
+            remove_made(&self.0);
+        }
+    }
+}
+
 /// Removes a file created here; if the path is a link, removes its target and keeps the link.
 fn remove_made(path: &Path) {
     // If this fails, an empty file remains.
     let _ = fs::canonicalize(path).and_then(fs::remove_file);
 }
 
-/// Writes a file. Does not leave an incomplete new one.
-fn write_whole(path: &Path, text: &str) -> io::Result<()> {
-    let is_new = !path.exists();
-    fs::write(path, text).inspect_err(|_| {
-        if is_new {
-            remove_made(path);
-        }
-    })
+/// Writes a result and, in the same directory, the machine with all defaults. The machine is skipped for paths in /proc and
+/// /dev.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn write_result(path: &Path, result: &RunResult, machine: &Machine) -> io::Result<()> {
+    write_atomically(path, format!("{}\n", result.to_json()).as_bytes())?;
+    if path.starts_with("/proc") || path.starts_with("/dev") {
+        return Ok(());
+    }
+    write_atomically(&path.with_extension("machine.toml"), machine.to_toml().as_bytes())
 }
 
 /// A requested result does not exist or could not be written. Contains the exit status.
@@ -416,6 +455,11 @@ fn write_whole(path: &Path, text: &str) -> io::Result<()> {
 pub struct NotWritten(pub u8);
 
 impl Outcome {
+    /// The models of the run.
+    pub fn simulation(&self) -> SharedTimingSimulation {
+        self.simulation.clone()
+    }
+
     /// The statistics of the run, before anything is counted.
     ///
     /// # Errors
@@ -446,12 +490,17 @@ impl Outcome {
         match simulation.finish_champsim() {
             Ok(_) => {}
             Err(RecordingError::Threads) => {
-                messages.line("longma: the ChampSim trace is not complete: it can have one thread, and the program started a second one");
+                messages.line(
+                    "longma: no ChampSim trace is written: it can have one thread, and the program started a second one",
+                );
+                // Removes the file.
+                drop(self.champsim.lock().ignore_poison().take());
                 written = Err(NotWritten(OWN_FAILURE));
             }
             Err(RecordingError::Io(error)) => {
                 messages
                     .line(&format!("longma: cannot write the ChampSim trace: {error}; {HOST_FAULT_MESSAGE}"));
+                drop(self.champsim.lock().ignore_poison().take());
                 written = Err(NotWritten(HOST_FAULT_STATUS));
             }
         }
@@ -490,13 +539,15 @@ impl Outcome {
             written = Err(NotWritten(HOST_FAULT_STATUS));
         };
         if let Some(path) = self.views.file()
-            && let Err(error) =
-                write_whole(path, &self.views.page(&result, &self.machine, annotation.as_ref()))
+            && let Err(error) = write_atomically(
+                path,
+                self.views.page(&result, &self.machine, annotation.as_ref()).as_bytes(),
+            )
         {
             failed("report", path, error);
         }
         if let Some(path) = &self.stats_out
-            && let Err(error) = self.write(path, &result.to_json().to_string())
+            && let Err(error) = write_result(path, &result, &self.machine)
         {
             failed("result", path, error);
         }
@@ -515,15 +566,5 @@ impl Outcome {
         {
             messages.line(&text);
         }
-    }
-
-    /// Writes the result and, in the same directory, the machine with all defaults. The machine is skipped for paths in
-    /// /proc and /dev.
-    fn write(&self, path: &Path, result: &str) -> io::Result<()> {
-        write_whole(path, &format!("{result}\n"))?;
-        if path.starts_with("/proc") || path.starts_with("/dev") {
-            return Ok(());
-        }
-        fs::write(path.with_extension("machine.toml"), self.machine.to_toml())
     }
 }

@@ -1,9 +1,11 @@
 //! What the subcommands of `longma` share: their output, sizes in options, times, and the terminal's input modes.
 
+mod format;
 pub mod output;
 pub mod raw_mode;
 mod size;
 mod time;
 
+pub use format::Format;
 pub use size::size;
 pub use time::utc_time;

@@ -8,6 +8,8 @@ use longma_runner::{
 };
 use serde_json::{Value, json};
 
+use crate::function_name::abbreviate;
+
 /// Width of the text in columns.
 const COLUMNS: usize = 80;
 /// Maximum number of instructions of a function in the text; the hottest are shown.
@@ -84,13 +86,14 @@ pub fn text(annotation: &Annotation, is_timed: bool) -> String {
     let mut text = String::new();
     for function in &annotation.functions {
         let own = heat(&function.cost);
-        let head = format!(
-            "{} ({}): {:.1} % of the {}",
-            longma_text::sanitize(&function.place.function),
+        let tail = format!(
+            " ({}): {:.1} % of the {}",
             longma_text::sanitize(&function.place.object),
             percent(own, heat(&annotation.total)),
             if is_timed { "cycles" } else { "instructions" },
         );
+        let left = COLUMNS.saturating_sub(tail.chars().count()).max(COLUMNS / 4);
+        let head = longma_text::sanitize(&abbreviate(&function.place.function, left)) + &tail;
         let _ = writeln!(text, "{}", clip(&head, COLUMNS));
         let _ = writeln!(
             text,

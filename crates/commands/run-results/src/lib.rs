@@ -1,9 +1,14 @@
 //! Shows results of simulated runs: the page of `longma run --report`, the annotated assembly of `--annotate`, and the
-//! comparison of `longma compare`.
+//! comparison of `longma compare`, the summary of a simulated run, and the costs of a functional one.
 
 pub mod annotate;
 pub mod caches;
 pub mod compare;
+pub mod function_name;
+mod grouped;
 pub mod page;
+pub mod process_costs;
+pub mod summary;
 
 pub use compare::Figures;
+pub use grouped::grouped;

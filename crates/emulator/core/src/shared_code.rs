@@ -205,6 +205,19 @@ impl SharedCode {
         block.expect("the number comes from a trace of this code")
     }
 
+    /// Numbers the blocks of traces from `first` on, so that they differ from those of an earlier program. Call it before
+    /// any core runs.
+    pub fn number_traced_blocks_from(&self, first: BlockNumber) {
+        if let Some(blocks) = &self.tracing {
+            blocks.begin_at(first);
+        }
+    }
+
+    /// The number that the next new block of a trace gets.
+    pub fn next_traced_block(&self) -> BlockNumber {
+        self.tracing.as_ref().map_or(BlockNumber(0), |blocks| blocks.end())
+    }
+
     /// The number of blocks translated so far, including those of removed regions.
     pub fn translated_blocks(&self) -> u64 {
         self.translators.as_ref().map_or(0, |translators| translators.translated_blocks())

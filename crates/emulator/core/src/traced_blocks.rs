@@ -15,6 +15,8 @@ pub(crate) struct TracedBlocks {
 
 #[derive(Default)]
 struct Table {
+    /// The number of the first block.
+    first: u32,
     blocks: Vec<TracedBlock>,
     /// The newest block for an address and a length.
     newest: FxHashMap<(u64, usize), u32>,
@@ -30,11 +32,11 @@ impl TracedBlocks {
         let mut table = self.table.write().ignore_poison();
         let key = (start, instructions.len());
         if let Some(&number) = table.newest.get(&key)
-            && *table.blocks[number as usize].instructions == *instructions
+            && *table.blocks[(number - table.first) as usize].instructions == *instructions
         {
             return BlockNumber(number);
         }
-        let number = u32::try_from(table.blocks.len()).expect("memory runs out before block numbers do");
+        let number = table.end();
         table.blocks.push(TracedBlock { start, instructions: instructions.into() });
         table.newest.insert(key, number);
         BlockNumber(number)
@@ -43,7 +45,27 @@ impl TracedBlocks {
     /// The block with a number that [`TracedBlocks::intern`] returned.
     pub fn get(&self, number: BlockNumber) -> Option<TracedBlock> {
         let table = self.table.read().ignore_poison();
-        table.blocks.get(number.0 as usize).cloned()
+        let index = number.0.checked_sub(table.first)?;
+        table.blocks.get(index as usize).cloned()
+    }
+
+    /// Gives blocks the numbers from `first` on. Call it before the first block is interned.
+    pub fn begin_at(&self, first: BlockNumber) {
+        self.table.write().ignore_poison().first = first.0;
+    }
+
+    /// The number that the next new block gets.
+    pub fn end(&self) -> BlockNumber {
+        BlockNumber(self.table.read().ignore_poison().end())
+    }
+}
+
+impl Table {
+    fn end(&self) -> u32 {
+        let count = u32::try_from(self.blocks.len()).ok();
+        count
+            .and_then(|count| self.first.checked_add(count))
+            .expect("memory runs out before block numbers do")
     }
 }
 
@@ -64,5 +86,16 @@ mod tests {
         assert_eq!(*blocks.get(first).expect("an interned block").instructions, add);
         assert_eq!(*blocks.get(second).expect("an interned block").instructions, sub);
         assert_eq!(blocks.get(BlockNumber(2)), None);
+    }
+
+    #[test]
+    fn blocks_of_a_later_program_have_later_numbers() {
+        let blocks = TracedBlocks::default();
+        blocks.begin_at(BlockNumber(7));
+        let add = [Instruction::new(Op::AddD)];
+        assert_eq!(blocks.intern(0x40, &add), BlockNumber(7));
+        assert_eq!(blocks.intern(0x40, &add), BlockNumber(7));
+        assert_eq!((blocks.get(BlockNumber(6)), blocks.end()), (None, BlockNumber(8)));
+        assert!(blocks.get(BlockNumber(7)).is_some());
     }
 }

@@ -109,6 +109,7 @@ fn end(outcome: Outcome) {
         Outcome::Continue | Outcome::ExitThread(_) => {}
         Outcome::ExitProcess(status) => std::process::exit(status),
         Outcome::KilledBy(signal) => terminate_by_signal(signal),
+        Outcome::Execute => unreachable!("the host executes programs outside simulated time"),
     }
 }
 

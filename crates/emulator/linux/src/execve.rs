@@ -1,10 +1,11 @@
 //! execve: replaces the program of this process. For a guest program, the emulator executes itself; a native program of
-//! the host runs directly. Source: execve(2), execveat(2); Linux fs/exec.c, fs/binfmt_script.c.
+//! the host runs directly. In simulated time, the models continue, so the emulator loads the new program itself.
+//! Source: execve(2), execveat(2); Linux fs/exec.c, fs/binfmt_script.c.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 
 use longma_guest::Errno;
@@ -12,24 +13,33 @@ use longma_guest::host::attention::{Attention, with_attention};
 use longma_guest::host::calls::interruptible_on_host;
 use longma_guest::host::descriptors::{self, Limit, RaisedLimit};
 use longma_guest::host::host_call;
+use longma_loongarch::State;
 
-use crate::arguments::{Arguments, Returned};
+use crate::arguments::Arguments;
 use crate::files::{Follow, InMemoryFile, ProcFile, ResolvedPath, guest_path};
 use crate::load::{LINE_BYTES, MAX_SCRIPTS, StackLimit, interpreter};
-use crate::process::StoredLimit;
-use crate::{Process, Thread};
-use longma_guest::elf::{Architecture, ElfError, Image};
+use crate::process::{Completion, StoredLimit};
+use crate::simulated::Simulation;
+use crate::{LoadError, NextProgram, Outcome, Process, ProcessConfig, Thread, open_files};
+use longma_guest::elf::{Architecture, ElfError, Image, SUPPORTED_ARCHITECTURES};
 
 const AT_EMPTY_PATH: u64 = 0x1000;
 const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// MAX_ARG_STRLEN.
 const MAX_STRING_BYTES: usize = 128 << 10;
 
-pub(crate) fn execve(thread: &mut Thread, [path, arguments, environment, ..]: Arguments) -> Returned {
+/// What a call that succeeds returns: in simulated time, that another program runs.
+type Executed = Result<Completion, Errno>;
+
+pub(crate) fn execve(
+    thread: &mut Thread,
+    _: &mut State,
+    [path, arguments, environment, ..]: Arguments,
+) -> Executed {
     execute(thread, libc::AT_FDCWD, path, arguments, environment, 0)
 }
 
-pub(crate) fn execveat(thread: &mut Thread, given: Arguments) -> Returned {
+pub(crate) fn execveat(thread: &mut Thread, _: &mut State, given: Arguments) -> Executed {
     let [directory, path, arguments, environment, flags, _] = given;
     if flags & !(AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) != 0 {
         return Err(Errno(libc::EINVAL));
@@ -37,7 +47,7 @@ pub(crate) fn execveat(thread: &mut Thread, given: Arguments) -> Returned {
     execute(thread, directory as RawFd, path, arguments, environment, flags)
 }
 
-/// Executes a program. Returns only on failure.
+/// Executes a program. Outside simulated time, this returns only on failure.
 fn execute(
     thread: &mut Thread,
     directory: RawFd,
@@ -45,7 +55,7 @@ fn execute(
     arguments: u64,
     environment: u64,
     flags: u64,
-) -> Returned {
+) -> Executed {
     let process = thread.process.clone();
     let path = guest_path(&process, path)?;
     let mut budget = StackLimit::of(&process.config).max_argument_bytes() as usize;
@@ -60,6 +70,11 @@ fn execute(
     let program = Program::find(&process, directory, path, arguments, flags)?;
     // A signal that has already arrived belongs to the old program.
     thread.hold_signals()?;
+    if let Some(simulation) = process.simulation() {
+        return program
+            .load(thread, simulation, &environment, raised)
+            .inspect_err(|_| thread.signals.release());
+    }
     thread.send_writes_to_parent();
     let error = program.start(thread, &environment, raised);
     if error != Errno::RESTART_ALWAYS {
@@ -117,7 +132,13 @@ impl Program {
             let read = file.read_at(&mut line, 0)?;
             let Some((interpreter, argument)) = interpreter(&line[..read])? else {
                 let is_guest = is_guest(&file, process)?;
-                if !is_guest && process.root.is_confined() {
+                if !is_guest && process.simulation().is_some() {
+                    process.report(&format!(
+                        "{} is not executed (ENOEXEC): in simulated time, programs are for {SUPPORTED_ARCHITECTURES}",
+                        String::from_utf8_lossy(&path)
+                    ));
+                }
+                if !is_guest && (process.root.is_confined() || process.simulation().is_some()) {
                     return Err(Errno(libc::ENOEXEC));
                 }
                 return Ok(Self { path: c_string(path)?, arguments, is_guest, _file: file });
@@ -139,11 +160,68 @@ impl Program {
         Err(Errno(libc::ELOOP))
     }
 
+    /// Loads the program into a process that replaces the one of `thread`, whose other threads end.
+    fn load(
+        &self,
+        thread: &mut Thread,
+        simulation: &Simulation,
+        environment: &[CString],
+        raised: RaisedLimit,
+    ) -> Executed {
+        let process = thread.process.clone();
+        let text = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
+        let mut arguments: Vec<_> = self.arguments.iter().map(text).collect();
+        arguments[0] = OsString::from_vec(self.host_name(&process)?.into_bytes());
+        let config = ProcessConfig {
+            program: text(&self.path).into(),
+            arguments,
+            environment: environment.iter().map(text).collect(),
+            umask: None,
+            limits: process.limits.all(),
+            ..process.config.clone()
+        };
+        let executed = Process::load_next(config, thread).map_err(|error| errno_of(&error))?;
+        drop(raised);
+        // The old program cannot continue from here on.
+        for other in simulation.scheduler.retire_others(thread.number) {
+            if let Some(host) = simulation.identities.host_thread(other) {
+                interrupt_host_call(host);
+            }
+        }
+        simulation.scheduler.become_only(thread.number);
+        let next = executed.0.process();
+        next.dispositions.succeed(&process.dispositions);
+        if let Some(next) = next.simulation() {
+            next.take_over(simulation, thread.number);
+        }
+        close_on_exec(&process.own_descriptors);
+        delete_host_timers();
+        thread.executed = Some(Box::new(executed));
+        Ok(Completion::RegistersSet(Outcome::Execute))
+    }
+
+    /// Tells the engine that this program replaces the current one. Returns what the next emulator gets.
+    fn announce(&self, process: &Process) -> Option<Vec<u8>> {
+        let path = OsString::from_vec(self.path.as_bytes().to_vec()).into();
+        let next = if self.is_guest { NextProgram::OfEmulator(path) } else { NextProgram::OfHost(path) };
+        process.engine.get()?.before_execve(&next)
+    }
+
+    /// The program's argv\[0\] as the host names it. The next program's names are constant again.
+    fn host_name(&self, process: &Process) -> Result<CString, Errno> {
+        let name = self.arguments.first().map_or(c"", |name| name.as_c_str());
+        match &process.fixed_identity {
+            Some(names) => c_string(names.host(name.to_bytes().to_vec())),
+            None => Ok(name.to_owned()),
+        }
+    }
+
     /// Executes the program and returns the error on failure. `raised` is the raised descriptor limit, which the
     /// emulator needs to start.
     fn start(&self, thread: &Thread, environment: &[CString], raised: RaisedLimit) -> Errno {
         let process = &thread.process;
         if !self.is_guest {
+            self.announce(process);
             drop(raised);
             return run(thread, &self.path, &self.arguments, environment);
         }
@@ -155,14 +233,8 @@ impl Program {
         let Ok(mut arguments) = reexec_arguments.collect::<Result<Vec<_>, _>>() else {
             return Errno(libc::EINVAL);
         };
-        let (name, rest) =
-            self.arguments.split_first().map_or((c"", &[][..]), |(name, rest)| (name.as_c_str(), rest));
-        // The next program gets the host's names, which it translates again.
-        let name = match &process.fixed_identity {
-            Some(names) => c_string(names.host(name.to_bytes().to_vec())),
-            None => Ok(name.to_owned()),
-        };
-        let Ok(name) = name else { return Errno(libc::EINVAL) };
+        let rest = self.arguments.get(1..).unwrap_or_default();
+        let Ok(name) = self.host_name(process) else { return Errno(libc::EINVAL) };
         let variables = match environment_file(environment) {
             Ok(file) => file,
             Err(error) => return error,
@@ -177,7 +249,21 @@ impl Program {
         let limit_options = process.limits.all().into_iter().map(|StoredLimit { resource, soft, hard }| {
             format!("--kept-limit={resource}:{soft}:{hard}").into_bytes()
         });
-        let options = options.into_iter().chain(limit_options).chain([b"--".to_vec()]);
+        let earlier = match self
+            .announce(process)
+            .map(|bytes| InMemoryFile::of(c"earlier programs", &bytes))
+            .transpose()
+        {
+            Ok(file) => file,
+            Err(error) => return error,
+        };
+        let earlier = match earlier.map(|file| file.duplicate_across_exec()).transpose() {
+            Ok(file) => file,
+            Err(error) => return error.into(),
+        };
+        let earlier_option =
+            earlier.iter().map(|file| format!("--earlier-programs={}", file.as_raw_fd()).into_bytes());
+        let options = options.into_iter().chain(limit_options).chain(earlier_option).chain([b"--".to_vec()]);
         let Ok(options) = options.map(c_string).collect::<Result<Vec<_>, _>>() else {
             return Errno(libc::EINVAL);
         };
@@ -196,6 +282,49 @@ impl Program {
             .filter_map(|(name, value)| c_string([name.as_bytes(), b"=", value.as_bytes()].concat()).ok())
             .collect();
         run(thread, c"/proc/self/exe", &arguments, &own_environment)
+    }
+}
+
+/// The error of execve(2) for a program that cannot be loaded.
+fn errno_of(error: &LoadError) -> Errno {
+    match error {
+        LoadError::Host { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::EIO)),
+        LoadError::Map { source, .. } => *source,
+        LoadError::NotRegular(_) => Errno(libc::EACCES),
+        LoadError::Interpreter { source, .. } => Errno(source.raw_os_error().unwrap_or(libc::ENOENT)),
+        LoadError::Program { .. } | LoadError::Script { .. } => Errno(libc::ENOEXEC),
+        LoadError::Arguments { .. } => Errno(libc::E2BIG),
+    }
+}
+
+/// Interrupts a call of the host in which another thread of this process waits.
+fn interrupt_host_call(host_thread: i32) {
+    // The emulator handles this signal in any case, and no thread blocks it.
+    let arguments = [u64::from(std::process::id()), host_thread as u64, libc::SIGTRAP as u64, 0, 0, 0];
+    // SAFETY: the call takes no pointers.
+    let _ = unsafe { host_call(libc::SYS_tgkill, arguments) };
+}
+
+/// Closes the guest's descriptors that have close-on-exec. `own` are the emulator's.
+fn close_on_exec(own: &[RawFd]) {
+    let of_guest = |descriptor: &RawFd| *descriptor < descriptors::first() && !own.contains(descriptor);
+    for descriptor in open_files::all().unwrap_or_default().into_iter().filter(of_guest) {
+        // SAFETY: the calls take no pointers, and only the guest, which has no other thread, uses the descriptor.
+        unsafe {
+            let flags = libc::fcntl(descriptor, libc::F_GETFD);
+            if flags >= 0 && flags & libc::FD_CLOEXEC != 0 {
+                libc::close(descriptor);
+            }
+        }
+    }
+}
+
+/// Deletes the guest's timers that run on the host: those of processor time. Source: proc_pid_timers(5).
+fn delete_host_timers() {
+    let timers = std::fs::read_to_string("/proc/self/timers").unwrap_or_default();
+    for id in timers.lines().filter_map(|line| line.strip_prefix("ID: ")?.trim().parse::<u64>().ok()) {
+        // SAFETY: the call takes no pointers, and the emulator has no such timers of its own.
+        let _ = unsafe { host_call(libc::SYS_timer_delete, [id, 0, 0, 0, 0, 0]) };
     }
 }
 
@@ -313,10 +442,11 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
 
 /// Whether the host runs an x86-64 program itself, which is faster than emulation. It does so for programs that use the
 /// host's libraries, and for all programs that a guest of another architecture executes (a compiler, a shell). With a
-/// root it never does, because the program would escape it.
+/// root it never does, because the program would escape it, nor in simulated time, because it would leave the models.
 fn runs_natively(image: &Image, process: &Process) -> bool {
     let is_by_another = process.architecture() != Architecture::X86_64;
     cfg!(target_arch = "x86_64")
         && !process.root.is_confined()
+        && process.simulation().is_none()
         && (image.interpreter.is_some() || is_by_another)
 }

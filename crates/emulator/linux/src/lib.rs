@@ -22,5 +22,5 @@ mod threads;
 
 pub use devices::DeviceFile;
 pub use load::{HostOperation, LoadError};
-pub use process::{Areas, Engine, Outcome, Process, ProcessConfig, Sink, StoredLimit, Thread};
+pub use process::{Areas, Engine, NextProgram, Outcome, Process, ProcessConfig, Sink, StoredLimit, Thread};
 pub use syscalls::{SystemCall, TransferredMemory};

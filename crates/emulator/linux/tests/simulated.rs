@@ -63,6 +63,10 @@ impl Scheduler for Alone {
     }
     fn signals_sent(&self, _: ThreadNumber) {}
     fn files_changed(&self) {}
+    fn retire_others(&self, _: ThreadNumber) -> Vec<ThreadNumber> {
+        Vec::new()
+    }
+    fn become_only(&self, _: ThreadNumber) {}
     fn handle_interrupts(&self, _: ThreadNumber) -> usize {
         0
     }

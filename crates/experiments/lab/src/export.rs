@@ -65,11 +65,17 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
     Ok(files)
 }
 
-/// Writes a file atomically.
+/// Writes a file atomically. A link stays, and the file it leads to is replaced. Pipes, devices and files in /dev and /proc
+/// are written in place.
 ///
 /// # Errors
 /// The error of the operating system.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let is_special = std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+    if is_special || path.starts_with("/dev") || path.starts_with("/proc") {
+        return std::fs::write(path, bytes);
+    }
+    let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let name = path.file_name().ok_or_else(|| io::Error::other("it is not a file name"))?;
     let temporary = path.with_file_name(temporary_name(
         &name.to_string_lossy(),
@@ -106,5 +112,19 @@ mod tests {
         let error = write_atomically(&folder.path().join("t.jsonl"), b"{}").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
         write_atomically(&folder.path().join("u.jsonl"), b"{}").unwrap();
+    }
+
+    #[test]
+    fn links_stay_and_pipes_are_written_in_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link] = ["file", "link"].map(|name| folder.path().join(name));
+        std::fs::write(&file, "before").unwrap();
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        write_atomically(&link, b"after").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&file).unwrap(), b"after");
+        write_atomically(Path::new("/dev/null"), b"nothing").unwrap();
+        let error = write_atomically(folder.path(), b"").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::IsADirectory);
     }
 }

@@ -135,6 +135,11 @@ impl SimulatedProcess {
         }
     }
 
+    /// Forgets the states of all threads, because the process executes another program.
+    pub(crate) fn forget_threads(&self) {
+        self.snapshots().clear();
+    }
+
     /// Sets the scheduler, the devices and the seed in a process's configuration.
     pub(crate) fn enter_into(&self, process: &mut ProcessConfig) {
         process.devices = self.timing_backend.device_files();
@@ -250,7 +255,7 @@ pub(crate) fn run_thread(
                 scheduler.leave(number);
                 return outcome;
             }
-            Outcome::ExitProcess(_) | Outcome::KilledBy(_) => return outcome,
+            Outcome::ExitProcess(_) | Outcome::KilledBy(_) | Outcome::Execute => return outcome,
         }
     }
 }

@@ -189,6 +189,20 @@ impl ThreadTable {
         }
     }
 
+    /// Makes `thread` the only thread, with number 0. The processor time of the others becomes its own, because it is the
+    /// process's.
+    pub fn keep_only(&mut self, thread: u32) {
+        let run_time = self.run_time(None);
+        let kept = ScheduledThread { run_time, handles: false, ..self.threads[thread as usize].clone() };
+        for (number, core) in self.cores.iter_mut().enumerate() {
+            let is_own = kept.queued && number == kept.core;
+            core.queue = is_own.then_some(0).into_iter().collect();
+            core.last = core.last.filter(|last| *last == thread).map(|_| 0);
+            core.handled = false;
+        }
+        self.threads = vec![kept];
+    }
+
     /// The number of cores.
     pub fn cores(&self) -> usize {
         self.cores.len()
@@ -398,6 +412,18 @@ mod tests {
         let thread_table = with_threads(3, 5);
         let cores: Vec<_> = (0..5).map(|thread| thread_table.core_of(thread)).collect();
         assert_eq!(cores, [0, 1, 2, 0, 1]);
+    }
+
+    #[test]
+    fn the_thread_that_executes_a_program_becomes_the_first_one_and_keeps_core_and_time() {
+        let mut roster = with_threads(2, 3);
+        roster.charge(1, at(20));
+        roster.charge(0, at(10));
+        roster.keep_only(1);
+        assert_eq!((roster.core_of(0), roster.run_time(None).ps()), (1, 30));
+        assert_eq!(roster.next(), Some(Turn { at: at(20), core: 1, thread: 0 }));
+        roster.add(CoreSet::first_n(2), at(20));
+        assert_eq!(roster.core_of(1), 0, "its queue is empty");
     }
 
     #[test]

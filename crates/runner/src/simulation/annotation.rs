@@ -6,13 +6,15 @@ use std::collections::{BTreeMap, HashMap};
 use longma_core::Executed;
 use longma_memory::Source;
 use longma_timing::{InstructionCounts, Stall};
+use longma_trace::BlockNumber;
 use serde::Serialize;
 
 use super::TimingSimulation;
 use crate::{
     Report,
-    source_lines::{SourceLine, SourceLines},
-    symbols::CodeLocation,
+    demangle::{demangle, is_name_of},
+    source_lines::SourceLine,
+    symbols::{CodeLocation, Symbols},
 };
 
 /// The cost of an instruction, a source line or a function.
@@ -145,106 +147,154 @@ impl TimingSimulation {
         selection: &AnnotatedSelection,
         lines: usize,
     ) -> Annotation {
-        let symbols = report.symbols();
-        let instructions = self.instructions(report);
         let mut total = Cost::default();
         let mut functions: HashMap<CodeLocation, Cost> = HashMap::new();
-        let mut places: Vec<(u64, CodeLocation)> = Vec::new();
-        for (&address, (_, cost)) in &instructions {
-            total.add(cost);
-            let place = symbols.find(address);
-            functions.entry(place.clone()).or_default().add(cost);
-            places.push((address, place));
+        let current = self.located_instructions(report);
+        let instructions = || self.earlier.instructions().iter().chain(&current);
+        for (place, instruction) in instructions() {
+            total.add(&instruction.cost);
+            functions.entry(place.clone()).or_default().add(&instruction.cost);
         }
-        let mut source = report.source_lines(&symbols);
-        let lines = hottest_lines(&instructions, &mut source, lines);
+        let lines = hottest_lines(instructions().map(|(_, instruction)| instruction), lines);
         let selected = select(functions, selection);
-        let mut of_function: HashMap<CodeLocation, Vec<AnnotatedInstruction>> =
-            selected.iter().map(|(place, _)| (place.clone(), Vec::new())).collect();
-        for (address, place) in places {
-            let Some(list) = of_function.get_mut(&place) else { continue };
-            let (text, cost) = &instructions[&address];
-            let (text, cost, line) = (text.clone(), cost.clone(), source.find(address));
-            list.push(AnnotatedInstruction { address, text, cost, line });
+        let mut of_function: HashMap<&CodeLocation, BTreeMap<u64, AnnotatedInstruction>> =
+            selected.iter().map(|(place, _)| (place, BTreeMap::new())).collect();
+        for (place, instruction) in instructions() {
+            let Some(list) = of_function.get_mut(place) else { continue };
+            match list.get_mut(&instruction.address) {
+                // The process has executed the same program twice.
+                Some(same) => same.cost.add(&instruction.cost),
+                None => drop(list.insert(instruction.address, instruction.clone())),
+            }
         }
-        let functions = selected.into_iter().map(|(place, cost)| {
-            let instructions = of_function.remove(&place).unwrap_or_default();
-            AnnotatedFunction { place, cost, instructions }
+        let functions = selected.iter().map(|(place, cost)| {
+            let instructions = of_function.remove(place).unwrap_or_default().into_values().collect();
+            AnnotatedFunction { place: place.clone(), cost: cost.clone(), instructions }
         });
         Annotation { functions: functions.collect(), lines, total }
     }
 
-    /// The text and cost of each executed instruction of the program, by its address.
-    fn instructions(&self, report: &Report<'_>) -> BTreeMap<u64, (String, Cost)> {
-        let mut found: BTreeMap<u64, (String, Cost)> = BTreeMap::new();
+    /// The executed instructions of the current program, by address. As in the costs by function, an instruction belongs to
+    /// the function in which its block begins.
+    pub(super) fn located_instructions(
+        &self,
+        report: &Report<'_>,
+    ) -> Vec<(CodeLocation, AnnotatedInstruction)> {
+        let symbols = report.symbols();
+        let mut places = Places::default();
+        let mut found = self.instructions(report, &symbols, &mut places);
+        if report.is_translated() {
+            found = at_source(found, report, &symbols, &mut places);
+        }
+        let mut source = report.source_lines(&symbols);
+        let located = found.into_iter().map(|((address, place), (text, cost))| {
+            let line = source.find(address);
+            (places.list[place].clone(), AnnotatedInstruction { address, text, cost, line })
+        });
+        located.collect()
+    }
+
+    fn instructions(&self, report: &Report<'_>, symbols: &Symbols, places: &mut Places) -> Instructions {
+        let mut found = Instructions::new();
+        let is_current = |number: &BlockNumber| self.earlier.is_current(*number);
         for core in &self.cores {
             let width = core.model.stack().map_or(1, |stack| stack.width()) as f64;
-            for (number, counts) in core.model.instructions_of_blocks() {
+            let blocks = core.model.instructions_of_blocks();
+            for (number, counts) in blocks.filter(|(number, _)| is_current(number)) {
                 let block = report.code().traced_block(number);
+                let place = places.index(symbols.find(report.source_address(block.start)));
                 for (index, (instruction, counts)) in block.instructions.iter().zip(counts).enumerate() {
                     if counts.runs == 0 {
                         continue;
                     }
                     let address = block.start.wrapping_add(4 * index as u64);
-                    let entry = found.entry(address);
+                    let entry = found.entry((address, place));
                     let entry =
                         entry.or_insert_with(|| (instruction.at(address).to_string(), Cost::default()));
                     entry.1.add(&Cost::of(counts, width));
                 }
             }
-            for (number, counts) in core.model.blocks().filter(|(_, counts)| counts.mispredicts > 0) {
+            let mispredicted = core.model.blocks().filter(|(_, counts)| counts.mispredicts > 0);
+            for (number, counts) in mispredicted.filter(|(number, _)| is_current(number)) {
                 let block = report.code().traced_block(number);
+                let place = places.index(symbols.find(report.source_address(block.start)));
                 let last = block.start.wrapping_add(4 * block.instructions.len().saturating_sub(1) as u64);
-                if let Some((_, cost)) = found.get_mut(&last) {
+                if let Some((_, cost)) = found.get_mut(&(last, place)) {
                     cost.mispredicts += u64::from(counts.mispredicts);
                 }
             }
         }
-        if report.is_translated() { at_source(found, report) } else { found }
+        found
+    }
+}
+
+/// The text and cost of instructions, by address and place.
+type Instructions = BTreeMap<(u64, usize), (String, Cost)>;
+
+/// Functions by number.
+#[derive(Default)]
+struct Places {
+    list: Vec<CodeLocation>,
+    indices: HashMap<CodeLocation, usize>,
+}
+
+impl Places {
+    fn index(&mut self, place: CodeLocation) -> usize {
+        *self.indices.entry(place).or_insert_with_key(|place| {
+            self.list.push(place.clone());
+            self.list.len() - 1
+        })
     }
 }
 
 /// Charges the costs of translated code to the instructions that it was translated from.
 fn at_source(
-    mut translated: BTreeMap<u64, (String, Cost)>,
+    mut translated: Instructions,
     report: &Report<'_>,
-) -> BTreeMap<u64, (String, Cost)> {
+    symbols: &Symbols,
+    places: &mut Places,
+) -> Instructions {
     let executed: Vec<Executed> = translated
         .iter()
-        .map(|(&start, (_, cost))| Executed { start, instructions: 1, runs: cost.runs })
+        .map(|(&(start, _), (_, cost))| Executed { start, instructions: 1, runs: cost.runs })
         .collect();
-    let mut found: BTreeMap<u64, (String, Cost)> = BTreeMap::new();
-    for line in report.listing(&executed).into_iter().flat_map(|unit| unit.lines) {
-        let costs: Vec<Cost> = line
-            .words
-            .iter()
-            .filter_map(|word| translated.remove(&word.address))
-            .map(|(_, cost)| cost)
-            .collect();
-        if line.runs == 0 && costs.is_empty() {
-            continue;
+    let mut found = Instructions::new();
+    for unit in report.listing(&executed) {
+        let mut last = None;
+        for line in unit.lines {
+            let mut costs = Vec::new();
+            for word in &line.words {
+                let of_word = (word.address, 0)..=(word.address, usize::MAX);
+                let keys: Vec<_> = translated.range(of_word).map(|(key, _)| *key).collect();
+                costs.extend(keys.into_iter().filter_map(|key| Some((key.1, translated.remove(&key)?.1))));
+            }
+            if line.runs == 0 && costs.is_empty() {
+                continue;
+            }
+            // An instruction without code of its own runs with the one before it.
+            let first = costs.first().map(|(place, _)| *place).or(last);
+            let first = first.unwrap_or_else(|| places.index(symbols.find(line.pc)));
+            last = Some(first);
+            let new = || (line.text.clone(), Cost::default());
+            found.entry((line.pc, first)).or_insert_with(new).1.runs += line.runs;
+            for (place, cost) in costs {
+                found.entry((line.pc, place)).or_insert_with(new).1.add_costs(&cost);
+            }
         }
-        let (_, cost) = found.entry(line.pc).or_insert_with(|| (line.text.clone(), Cost::default()));
-        cost.runs += line.runs;
-        costs.iter().for_each(|more| cost.add_costs(more));
     }
     // What is in no unit, if anything, keeps its own address.
     found.extend(translated);
     found
 }
 
-fn hottest_lines(
-    instructions: &BTreeMap<u64, (String, Cost)>,
-    source: &mut SourceLines,
+fn hottest_lines<'a>(
+    instructions: impl Iterator<Item = &'a AnnotatedInstruction>,
     most: usize,
 ) -> Vec<(SourceLine, Cost)> {
-    if !source.any() {
-        return Vec::new();
-    }
     let mut lines: HashMap<SourceLine, Cost> = HashMap::new();
-    for (&address, (_, cost)) in instructions {
-        if let Some(line) = source.find(address) {
-            lines.entry(line).or_default().add(cost);
+    for instruction in instructions {
+        if let Some(line) = &instruction.line {
+            lines.entry(line.clone()).or_default().add(&instruction.cost);
         }
     }
     let mut lines: Vec<_> = lines.into_iter().collect();
@@ -261,7 +311,10 @@ fn select(
     functions.sort_by(|a, b| Cost::hotter_first(&a.1, &b.1).then_with(|| a.0.start.cmp(&b.0.start)));
     match selection {
         AnnotatedSelection::Hottest(most) => functions.truncate(*most),
-        AnnotatedSelection::Named(name) => functions.retain(|(place, _)| place.function == *name),
+        AnnotatedSelection::Named(name) => {
+            let name = demangle(name);
+            functions.retain(|(place, _)| is_name_of(&name, &place.function));
+        }
     }
     functions
 }

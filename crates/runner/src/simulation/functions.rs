@@ -7,7 +7,7 @@ use longma_timing::BlockCounts;
 use longma_trace::BlockNumber;
 use serde::Serialize;
 
-use crate::symbols::{CodeLocation, Symbols};
+use crate::symbols::CodeLocation;
 
 /// The cost of a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,13 +36,11 @@ pub struct FunctionTime {
 /// `cache`). Each block has the width of the core that executed it.
 pub(super) fn by_function<'a>(
     blocks: impl Iterator<Item = (BlockNumber, &'a BlockCounts, u64)>,
-    start_of: impl Fn(BlockNumber) -> u64,
-    symbols: &Symbols,
+    location_of: impl Fn(BlockNumber) -> CodeLocation,
 ) -> Vec<FunctionTime> {
     let mut functions: HashMap<CodeLocation, FunctionTime> = HashMap::new();
     for (number, counts, width) in blocks {
-        let location = symbols.find(start_of(number));
-        let function = functions.entry(location).or_insert_with_key(FunctionTime::nothing);
+        let function = functions.entry(location_of(number)).or_insert_with_key(FunctionTime::nothing);
         function.instructions += counts.instructions;
         function.cycles += counts.slots as f64 / width as f64;
         function.fetch_misses += u64::from(counts.fetch_misses);

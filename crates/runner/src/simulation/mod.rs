@@ -9,6 +9,7 @@ mod functions;
 mod intervals;
 mod kernel_execution;
 mod limits;
+mod programs;
 mod quantum;
 mod replay;
 mod result;
@@ -46,6 +47,7 @@ use intervals::Intervals;
 use kernel_execution::KernelCounts;
 pub use limits::{Limits, Snapshots};
 pub use longma_memory::{Traffic, placement::Policy};
+use programs::EarlierPrograms;
 use replay::Recording;
 pub use replay::RecordingError;
 pub use result::{ResultError, RunResult, Summary};
@@ -121,6 +123,8 @@ pub struct TimingSimulation {
     intervals: Option<Intervals>,
     /// The ChampSim trace of the counted instructions, if one is written.
     recording: Option<Recording>,
+    /// The programs that the process has replaced by others.
+    earlier: EarlierPrograms,
 }
 
 impl fmt::Debug for TimingSimulation {
@@ -201,6 +205,7 @@ impl TimingSimulation {
             end: start,
             intervals: None,
             recording: None,
+            earlier: EarlierPrograms::default(),
         };
         if let Some(sampler) = &mut sampler {
             simulation.begin_sampling(sampler);
@@ -334,6 +339,7 @@ impl TimingSimulation {
                 core.model.reset();
                 core.kernel = KernelCounts::default();
             }
+            self.earlier.clear_counts();
         }
         self.cores.iter_mut().for_each(|core| core.warmer = None);
         self.memory.set_detail(self.config.level.detail());
@@ -420,8 +426,8 @@ impl TimingSimulation {
             let width = core.model.stack().map_or(1, |stack| stack.width());
             core.model.blocks().map(move |(number, counts)| (number, counts, width))
         });
-        let start_of = |number| report.source_address(report.code().traced_block(number).start);
-        let source = report.is_translated().then(|| report.source(&result::executed(self, report))).flatten();
+        let symbols = report.symbols();
+        let source = self.earlier.source(report, &result::executed(self, report), 1.0);
         let mut statistics = self.statistics()?;
         result::add_source(source, &mut statistics)?;
         Ok(RunResult {
@@ -431,7 +437,8 @@ impl TimingSimulation {
             summary: Summary::of(self),
             traffic: self.memory.traffic(),
             statistics,
-            functions: functions::by_function(blocks, start_of, &report.symbols()),
+            functions: functions::by_function(blocks, |number| self.location_of(report, &symbols, number)),
+            programs: self.programs(report),
             intervals: self.intervals(),
             sampling: None,
             stopped: self.stopped(),

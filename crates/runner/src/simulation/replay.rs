@@ -87,6 +87,7 @@ impl TimingSimulation {
             traffic: self.memory.traffic(),
             statistics: self.statistics()?,
             functions: Vec::new(),
+            programs: Vec::new(),
             intervals: self.intervals(),
             sampling: None,
             stopped: None,

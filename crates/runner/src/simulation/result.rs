@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 use super::{FunctionTime, SamplingError, SamplingReport, TimingSimulation};
 use crate::{Ending, Report, StopReason};
 
-/// The version of the format.
-const FORMAT: u32 = 1;
-
 /// The main figures of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
@@ -78,10 +75,11 @@ pub(super) fn add_run(simulation: &TimingSimulation, to: &mut Statistics) -> Res
     Ok(())
 }
 
-/// The blocks executed while counting. Partial executions of a block are rounded down.
+/// The blocks of the current program executed while counting. Partial executions of a block are rounded down.
 pub(super) fn executed(simulation: &TimingSimulation, report: &Report<'_>) -> Vec<Executed> {
     let blocks = simulation.cores.iter().flat_map(|core| core.model.blocks());
     blocks
+        .filter(|(number, _)| simulation.earlier.is_current(*number))
         .map(|(number, counts)| {
             let block = report.code().traced_block(number);
             let instructions = block.instructions.len() as u32;
@@ -138,6 +136,8 @@ pub struct RunResult {
     pub statistics: Statistics,
     /// The cost of each function.
     pub functions: Vec<FunctionTime>,
+    /// The programs in the order of their execution, if the process has executed others than the first one.
+    pub programs: Vec<String>,
     /// Summaries of the run from its beginning to regular numbers of instructions, if they were requested. They are not
     /// part of the JSON object.
     pub intervals: Vec<Summary>,
@@ -148,6 +148,9 @@ pub struct RunResult {
 }
 
 impl RunResult {
+    /// The version of the JSON object.
+    pub const FORMAT: u32 = 1;
+
     /// The result as a JSON object.
     pub fn to_json(&self) -> Value {
         let ending = match self.ending {
@@ -155,7 +158,7 @@ impl RunResult {
             Ending::Signal(signal) => json!({ "signal": signal }),
         };
         let mut object = json!({
-            "format": FORMAT,
+            "format": Self::FORMAT,
             "manifest": self.manifest,
             "ending": ending,
             "statistics": self.statistics.to_json(),
@@ -163,6 +166,9 @@ impl RunResult {
         });
         if let Some(sampling) = &self.sampling {
             object["sampling"] = json!(sampling);
+        }
+        if !self.programs.is_empty() {
+            object["programs"] = json!(self.programs);
         }
         if let Some(reason) = self.stopped {
             object["stopped"] = json!(reason);

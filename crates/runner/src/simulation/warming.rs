@@ -57,6 +57,12 @@ impl Warming {
         self.quanta.push_back(CoreQuantum { core, from, to, trace: copy, instructions });
     }
 
+    /// Drops all quanta and keeps later ones.
+    pub fn forget(&mut self) {
+        self.held = 0;
+        self.spare.extend(self.quanta.drain(..).map(|quantum| quantum.trace));
+    }
+
     /// Returns the quanta, oldest first, and stops keeping more.
     pub fn take(&mut self) -> VecDeque<CoreQuantum> {
         self.wanted = 0;

@@ -163,7 +163,7 @@ impl<F: FrontEnd> Translated<F> {
         state.x = before;
         state.set_r(STACK_POINTER, stack);
         if outcome != Outcome::Continue {
-            if let Outcome::ExitThread(_) = outcome {
+            if let Outcome::ExitThread(_) | Outcome::Execute = outcome {
                 free_call_buffer::<F>(cores);
                 free_slots::<F>(cores, state);
             }

@@ -60,6 +60,7 @@ impl SystemResult {
             traffic: models.memory().traffic(),
             summary,
             functions,
+            programs: Vec::new(),
             sampling: None,
             intervals: Vec::new(),
             stopped: None,

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
+use longma_text::sanitize;
 use serde_json::{Value, json};
 
 use super::reading::{Figure, Figures};
@@ -168,10 +169,12 @@ pub fn stack_changes(before: &Figures, after: &Figures) -> Vec<StackChange> {
     changes
 }
 
-/// The differences as a table. `total` is the number of figures before filtering.
+/// The differences as a table, safe for a terminal: results may come from others. `total` is the number of figures before
+/// filtering.
 pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: usize) -> String {
     let mut text = String::new();
     for (key, before, after) in changed_inputs(before, after) {
+        let [key, before, after] = [key, before, after].map(|part| sanitize(&part));
         let _ = writeln!(text, "{key}: {before} -> {after}");
     }
     let changes = stack_changes(before, after);
@@ -179,22 +182,23 @@ pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: us
         let _ = writeln!(text, "{:<16}{:>9}{:>9}{:>9}", "cycles/instr.", "before", "after", "change");
     }
     for StackChange { cause, before, after } in &changes {
+        let cause = sanitize(cause);
         let _ = writeln!(text, "{cause:<16}{before:>9.4}{after:>9.4}{:>+9.4}", after - before);
     }
     if !changes.is_empty() {
         text.push('\n');
     }
-    let width = shown.iter().map(|d| d.name.len()).max().unwrap_or(0).max(6);
+    let width = shown.iter().map(|d| d.name.chars().count()).max().unwrap_or(0).max(6);
     let _ = writeln!(text, "{:width$}  {:>16}  {:>16}  {:>9}  unit", "figure", "before", "after", "change");
     for difference in shown {
         let _ = writeln!(
             text,
             "{:width$}  {:>16}  {:>16}  {:>9}  {}",
-            difference.name,
+            sanitize(&difference.name),
             number(&difference.before),
             number(&difference.after),
             change(difference),
-            difference.unit(),
+            sanitize(difference.unit()),
         );
     }
     if shown.len() < total {
@@ -249,6 +253,7 @@ pub fn object(before: &Figures, after: &Figures, shown: &[&Difference]) -> Value
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn figures(of: &[(&str, f64)], machine: &str) -> Figures {
         let figure = |value| Figure { value: Some(value), unit: "u".into() };
@@ -270,6 +275,26 @@ mod tests {
         assert_eq!(all[2].percent(), Some(-50.0));
         let shown: Vec<_> = all.iter().collect();
         insta::assert_snapshot!(table(&before, &after, &shown[..4], all.len()));
+    }
+
+    proptest! {
+        #[test]
+        fn a_result_of_others_does_not_control_the_terminal(
+            name: String, unit: String, key: String, value: String, cause: String, number: f64,
+        ) {
+            let result = |value: &str, number: f64| {
+                let hostile = json!({ "value": number, "unit": unit });
+                let cpi = json!({ "value": number, "unit": "cycles" });
+                let core = json!({ "instructions": { "value": 1, "unit": "1" }, "cpi": { cause.clone(): cpi } });
+                let statistics = json!({ name.clone(): hostile, "core0": core });
+                let result = json!({ "manifest": { key.clone(): value }, "statistics": statistics });
+                Figures::of(&result, None).unwrap()
+            };
+            let (before, after) = (result(&value, 1.0), result("other", number));
+            let all = differences(&before, &after);
+            let text = table(&before, &after, &all.iter().collect::<Vec<_>>(), all.len());
+            prop_assert_eq!(longma_text::sanitize_lines(&text), text);
+        }
     }
 
     #[test]

@@ -5,8 +5,7 @@ mod reading;
 
 use std::{path::PathBuf, process::ExitCode};
 
-use clap::ValueEnum;
-use longma_command_line::output;
+use longma_command_line::{Format, output};
 
 pub use difference::{Difference, StackChange, changed_inputs, differences, stack_changes};
 pub use reading::{Figure, Figures};
@@ -37,15 +36,6 @@ pub struct Arguments {
     format: Format,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Format {
-    /// A table.
-    #[default]
-    Table,
-    /// One JSON object.
-    Json,
-}
-
 /// Prints the differences. The exit status is success if both files could be read, even if they differ.
 ///
 /// # Errors
@@ -67,7 +57,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, String> {
             .collect()
     };
     let text = match arguments.format {
-        Format::Json => format!("{}\n", difference::object(&before, &after, &shown)),
+        Format::Json => {
+            let object = difference::object(&before, &after, &shown).to_string();
+            format!("{}\n", longma_text::escape_json(&object))
+        }
         Format::Table => difference::table(&before, &after, &shown, all.len()),
     };
     output::print(&text).map_err(|error| error.to_string())

@@ -9,6 +9,7 @@ use std::{
     path::Path,
 };
 
+use longma_runner::simulation::RunResult;
 use longma_sim::ManifestMachine;
 use longma_topology::Machine;
 use serde_json::{Map, Value};
@@ -43,14 +44,15 @@ impl Figures {
     /// # Errors
     /// What is wrong with the file, and what to do.
     pub fn read(path: &Path) -> Result<Self, String> {
-        let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
+        let name = longma_text::display_path(path);
+        let failed = |error: io::Error| format!("cannot read {name}: {error}");
         let mut text = String::new();
         let read =
             fs::File::open(path).and_then(|file| file.take(MAX_RESULT_BYTES).read_to_string(&mut text));
         if read.map_err(failed)? as u64 == MAX_RESULT_BYTES {
-            return Err(format!("{}: is larger than 1 GiB; {REMEDY}", path.display()));
+            return Err(format!("{name}: is larger than 1 GiB; {REMEDY}"));
         }
-        let parsed = Self::parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))?;
+        let parsed = Self::parse(&text).map_err(|problem| format!("{name}: {problem}"))?;
         let machine = path.with_extension("machine.toml");
         let machine = machine.is_file().then(|| Machine::open(&machine.to_string_lossy()).ok()).flatten();
         // Another run may have replaced it.
@@ -67,6 +69,15 @@ impl Figures {
     fn parse(text: &str) -> Result<Self, String> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| format!("is not JSON ({error}); {REMEDY}"))?;
+        if let Some(format) = value.get("format")
+            && *format != RunResult::FORMAT
+        {
+            let format = longma_text::sanitize(&clip(&format.to_string()));
+            return Err(format!(
+                "has format {format}, and this version of longma reads format {}; {REMEDY}",
+                RunResult::FORMAT
+            ));
+        }
         Self::of(&value, None)
     }
 
@@ -87,6 +98,10 @@ impl Figures {
         }
         Ok(Self { figures, manifest, machine })
     }
+}
+
+fn clip(text: &str) -> String {
+    text.chars().take(40).collect()
 }
 
 fn to_line(value: &Value) -> String {
@@ -141,9 +156,18 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_result_is_rejected() {
-        for text in ["", "[1]", "{}", r#"{"statistics": 3}"#] {
+        let other_formats = [
+            r#"{"format": 2, "statistics": {}}"#,
+            r#"{"format": 1.5, "statistics": {}}"#,
+            r#"{"format": "\u001b[31m", "statistics": {}}"#,
+            r#"{"format": [], "statistics": {}}"#,
+            r#"{"format": null, "statistics": {}}"#,
+        ];
+        assert!(Figures::parse(r#"{"format": 1, "statistics": {}}"#).is_ok());
+        for text in ["", "[1]", "{}", r#"{"statistics": 3}"#].into_iter().chain(other_formats) {
             let problem = Figures::parse(text).unwrap_err();
             assert!(problem.contains("--stats-out"), "{text}: {problem}");
+            assert_eq!(longma_text::sanitize(&problem), problem);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use longma_lab::number;
 use longma_runner::simulation::{AnnotatedFunction, Annotation, Cost, FunctionTime};
 
-use super::{RunPage, memory::bar, name, percent, put, share};
+use super::{RunPage, code, memory::bar, name, percent, put, share};
 use crate::annotate::{Shown, hottest};
 
 /// Shares below this are left out of the tables, in percent.
@@ -49,8 +49,8 @@ fn functions(run: &RunPage<'_>, out: &mut String) {
         };
         put!(
             out,
-            "<tr><td><code>{}</code> <small>{}</small><td class=n>{}<td>{}<td class=n>{}<td class=n>{ipc}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>\n",
-            name(&function.function),
+            "<tr><td>{} <small>{}</small><td class=n>{}<td>{}<td class=n>{}<td class=n>{ipc}<td class=n>{}<td class=n>{}<td class=n>{}<td class=n>{}</tr>\n",
+            code(&function.function),
             name(&function.object),
             share(cost(function), total),
             bar(percent(cost(function), total) / 100.0),
@@ -117,8 +117,8 @@ fn assembly(function: &AnnotatedFunction, annotation: &Annotation, is_timed: boo
     let own = heat(&function.cost, is_timed);
     put!(
         out,
-        "<details><summary><code>{}</code>, instruction by instruction: {} of all</summary>\n",
-        name(&function.place.function),
+        "<details><summary>{}, instruction by instruction: {} of all</summary>\n",
+        code(&function.place.function),
         share(own, total),
     );
     out.push_str("<div class=\"wide\"><table class=\"assembly\"><thead><tr><th class=n>share<th><th class=n>cycles each<th class=n>executed<th class=n>misses<th class=n>mispredicted<th>waits for<th>instruction<th>line</tr></thead>\n");

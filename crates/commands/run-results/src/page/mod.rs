@@ -22,14 +22,18 @@ use longma_runner::{
 };
 use longma_topology::Machine;
 
-use crate::Figures;
+use crate::{Figures, function_name::abbreviate};
 
 /// Number of functions whose assembly the page shows.
 pub const ANNOTATED_FUNCTIONS: usize = 5;
 /// Maximum number of source lines that the page shows.
 pub const SOURCE_LINES: usize = 40;
+/// Maximum number of names of executed programs.
+const MAX_PROGRAMS: usize = 20;
 /// Maximum number of characters of a name from the program.
 const MAX_NAME_CHARS: usize = 100;
+/// Maximum number of characters of a name in the title of a clipped one.
+const MAX_TITLE_CHARS: usize = 1000;
 /// Maximum number of characters of the command.
 const MAX_COMMAND_CHARS: usize = 2000;
 
@@ -94,6 +98,16 @@ fn name(text: &str) -> String {
     escape(&safe)
 }
 
+/// A function's name or a path in a `code` element. If it is shortened, the element's title has more of it.
+fn code(text: &str) -> String {
+    let clipped = name(&abbreviate(text, MAX_NAME_CHARS));
+    if text.chars().count() <= MAX_NAME_CHARS {
+        return format!("<code>{clipped}</code>");
+    }
+    let title = escape(&longma_text::sanitize(&clip(text, MAX_TITLE_CHARS)));
+    format!("<code title=\"{title}\">{clipped}</code>")
+}
+
 fn clip(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         None => text.into(),
@@ -142,6 +156,16 @@ fn head(run: &RunPage<'_>, out: &mut String) {
         "<p class=\"command\"><code>{}</code><button type=\"button\" class=\"copy\" title=\"copy\">copy</button></p>\n",
         escape(&longma_text::sanitize(&clip(run.command, MAX_COMMAND_CHARS)))
     );
+    if !run.result.programs.is_empty() {
+        let programs: Vec<_> = run.result.programs.iter().take(MAX_PROGRAMS).map(|path| code(path)).collect();
+        let more = run.result.programs.len().saturating_sub(MAX_PROGRAMS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        put!(
+            out,
+            "<p class=\"about\">programs that the process executed: {}{more}</p>\n",
+            programs.join(", ")
+        );
+    }
     out.push_str("<dl class=\"tiles\">");
     let mut tile = |title: &str, value: String, more: String| {
         put!(out, "<div><dt>{title}</dt><dd>{}<small>{}</small></dd></div>", escape(&value), escape(&more));

@@ -80,6 +80,7 @@ fn result(machine: &Machine, path: &str, name: &str, functions: usize) -> RunRes
         traffic: Vec::new(),
         statistics,
         functions: vec![function; functions],
+        programs: vec![name.into(); functions.min(50)],
         sampling: None,
         stopped: None,
     }
@@ -162,6 +163,17 @@ fn a_page_against_another_run_names_the_key_that_differs_and_the_cause() {
     for part in ["What changed", "caches.l2.size", "128 KiB", "0.5000", "0.2500", "-0.2500"] {
         assert!(page.contains(part), "{part}: {page}");
     }
+}
+
+#[test]
+fn a_long_name_is_abbreviated_and_its_title_has_the_whole() {
+    let machine = machine();
+    let name = format!("std::Map<{}>::insert(int)", ["std::pair<int, long>"; 9].join(", "));
+    let page = shown(&machine, &result(&machine, "/bin/sort", &name, 1), &annotation(&name, 1, 1), None);
+    let [title, short] = [&name, "std::Map<…>::insert(…)"].map(longma_lab::report::escape);
+    let shown = format!("<code title=\"{title}\">{short}</code>");
+    // In the table, above the assembly, and as an executed program.
+    assert_eq!(page.matches(&shown).count(), 3, "{page}");
 }
 
 #[test]

@@ -57,7 +57,24 @@ impl Process {
     /// # Errors
     /// The program is missing, unsupported, damaged, or does not fit.
     pub fn load(config: ProcessConfig) -> Result<(Arc<Self>, Thread, State), LoadError> {
-        let own_descriptors = open_files::initial_emulator_descriptors();
+        let (thread, state) = Self::load_after(config, None)?;
+        Ok((thread.process.clone(), thread, state))
+    }
+
+    /// Loads the program that `previous`, a thread in simulated time, executes. Returns the program's first thread and
+    /// its registers.
+    ///
+    /// # Errors
+    /// As for [`Self::load`]. The previous program can continue.
+    pub(crate) fn load_next(config: ProcessConfig, previous: &Thread) -> Result<(Thread, State), LoadError> {
+        Self::load_after(config, Some(previous))
+    }
+
+    fn load_after(config: ProcessConfig, previous: Option<&Thread>) -> Result<(Thread, State), LoadError> {
+        let own_descriptors = match previous {
+            Some(previous) => previous.process.own_descriptors.clone(),
+            None => open_files::initial_emulator_descriptors(),
+        };
         if let Some(mask) = config.umask {
             // SAFETY: the call takes no pointers and cannot fail.
             unsafe { libc::umask(mask) };
@@ -91,10 +108,13 @@ impl Process {
             .map_err(&failed)?;
         let mapped = Mapped::map(&mut space, &program, interpreter.as_ref())?;
 
-        let simulation = config
-            .simulation
-            .as_ref()
-            .map(|simulation_config| Arc::new(Simulation::new(simulation_config, &memory)));
+        let before = previous.and_then(|thread| thread.process.simulation());
+        let simulation = config.simulation.as_ref().map(|simulation_config| {
+            Arc::new(match before {
+                Some(before) => before.succeeded_by(simulation_config, &memory),
+                None => Simulation::new(simulation_config, &memory),
+            })
+        });
         let facts = mapped.facts(&config, &program.image, simulation.as_deref());
         let stack_top = stack_top.saturating_sub(config.stack_offset & !15);
         let stack = stack::build(&memory, stack_top, texts, &facts).map_err(|fault| failed(fault.into()))?;
@@ -115,9 +135,11 @@ impl Process {
             areas: mapped.areas,
         };
         let process = Self::assemble(config, root, simulation, parts);
-        let mut thread = Thread::new(process.clone(), ThreadNumber(0), masks::current());
-        thread.name = Some(process.short_name().into_bytes());
-        Ok((process, thread, state))
+        let mask = previous.map_or_else(masks::current, |thread| thread.signals.mask);
+        let name = process.short_name().into_bytes();
+        let mut thread = Thread::new(process, ThreadNumber(0), mask);
+        thread.name = Some(name);
+        Ok((thread, state))
     }
 }
 

@@ -104,6 +104,17 @@ impl Dispositions {
         Self(Mutex::new(actions))
     }
 
+    /// Sets the actions of a program that `previous` executes: ignored signals stay ignored, others have their default
+    /// action.
+    pub(crate) fn succeed(&self, previous: &Self) {
+        let ignored = previous.lock().map(|action| action.handler == SIG_IGN);
+        let mut actions = self.lock();
+        for ((signal, action), ignored) in (1..).zip(actions.iter_mut()).zip(ignored) {
+            *action = Action { handler: if ignored { SIG_IGN } else { SIG_DFL }, ..Action::default() };
+            mirror(signal, action);
+        }
+    }
+
     /// Sets which fatal signals are delivered to a thread first, where a debugger or a simulation sees them. The others
     /// terminate the process at once.
     pub(crate) fn intercept(&self, signals: SignalSet) {

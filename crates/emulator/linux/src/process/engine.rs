@@ -3,6 +3,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 
 use longma_loongarch::State;
 
@@ -21,11 +22,27 @@ pub trait Engine: Send + Sync {
     /// Code in this range of guest addresses may have changed or been unmapped.
     fn invalidate(&self, range: Range<u64>);
 
+    /// Called before the host replaces this emulator. Returns what the emulator of the next program gets in the file of
+    /// `--earlier-programs`. If the host refuses, the program continues.
+    fn before_execve(&self, next: &NextProgram) -> Option<Vec<u8>> {
+        let _ = next;
+        None
+    }
+
     /// Called before a fork, while no other thread holds a lock (`host::locks`). Saves the state that the child needs.
     fn before_fork(&self) {}
 
     /// Called in the child after a fork. Only the calling thread exists, and all locks (`host::locks`) are free.
     fn after_fork_child(&self) {}
+}
+
+/// The program that a process is about to execute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextProgram {
+    /// An emulator runs it: this one in simulated time, otherwise one that the host starts.
+    OfEmulator(PathBuf),
+    /// The host runs it, without an emulator.
+    OfHost(PathBuf),
 }
 
 /// What the run loop does next.
@@ -40,6 +57,9 @@ pub enum Outcome {
     ExitProcess(i32),
     /// Terminate the process with this signal.
     KilledBy(i32),
+    /// Run the program that [`Thread::take_executed`] returns. Only in simulated time; otherwise the host replaces the
+    /// emulator.
+    Execute,
 }
 
 /// The address ranges for the translation of a program for another architecture. The program does not use them.

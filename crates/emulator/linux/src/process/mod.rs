@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-pub use engine::{Areas, Engine, Outcome};
+pub use engine::{Areas, Engine, NextProgram, Outcome};
 pub use limits::StoredLimit;
 pub(crate) use limits::{Limits, is_emulated_only, soft_of};
 pub use thread::Thread;
@@ -72,8 +72,9 @@ pub struct ProcessConfig {
     /// appends `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`. NAME is the
     /// program's name, which may differ from PATH. The open file DESCRIPTOR holds the program's environment, each
     /// variable terminated by a zero byte. SOFT and HARD are the limit of open files, see
-    /// [`longma_guest::host::descriptors::begin`]. `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits` precedes
-    /// `--`. If empty, execve of guest programs fails.
+    /// [`longma_guest::host::descriptors::begin`]. `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits`, and
+    /// `--earlier-programs=DESCRIPTOR` if [`Engine::before_execve`] returns something, precede `--`. If empty, execve of
+    /// guest programs fails.
     pub reexec: Vec<OsString>,
     /// Use constant names for the program, its directories, its user and its system, and constant initial random bytes,
     /// so that runs are equal on all hosts.
@@ -305,8 +306,8 @@ impl Process {
         &self.executable
     }
 
-    /// The guest's name of the program file, absolute.
-    pub(crate) fn guest_executable(&self) -> PathBuf {
+    /// The guest's name of the program file, absolute. In simulated time, it does not depend on the host.
+    pub fn guest_executable(&self) -> PathBuf {
         match &self.fixed_identity {
             Some(names) => names.of_program(&self.executable),
             None => self.executable.clone(),

@@ -56,6 +56,8 @@ pub struct Thread {
     pub(crate) startup: Option<Arc<StartupActions>>,
     /// The connection of a vforked process to its parent.
     pub(crate) vfork_child: Option<VforkChild>,
+    /// The first thread of the program that this thread has executed, and its registers.
+    pub(crate) executed: Option<Box<(Thread, State)>>,
 }
 
 /// A system call that a signal interrupted before it had any effect. `state.pc` is after the instruction, and a0 holds
@@ -118,6 +120,7 @@ impl Thread {
             name: None,
             startup: None,
             vfork_child: None,
+            executed: None,
         }
     }
 
@@ -129,6 +132,17 @@ impl Thread {
     /// Its number within the process.
     pub fn number(&self) -> ThreadNumber {
         self.number
+    }
+
+    /// After [`Outcome::Execute`]: the only thread of the new program, with its process and registers. It begins on the same
+    /// host thread, after [`Self::leave`].
+    pub fn take_executed(&mut self) -> Option<(Thread, State)> {
+        self.executed.take().map(|executed| *executed)
+    }
+
+    /// Ends the thread, whose process executes another program. Its pending signals stay pending.
+    pub fn leave(self) {
+        self.signals.transfer_to_host();
     }
 
     /// The thread's id.

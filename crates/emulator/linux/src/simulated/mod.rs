@@ -160,6 +160,14 @@ pub trait Scheduler: Send + Sync {
     /// Notifies the scheduler that the running thread may have made files ready for which other threads wait.
     fn files_changed(&self);
 
+    /// Ends all other threads, because the running thread `thread` executes another program: they run no more
+    /// instructions. Those in a call of the host end when the call returns; the result has their numbers.
+    fn retire_others(&self, thread: ThreadNumber) -> Vec<ThreadNumber>;
+
+    /// Waits until the retired threads have left the host's calls, and makes `thread` the first and only thread, with
+    /// number 0, its core and its time.
+    fn become_only(&self, thread: ThreadNumber);
+
     /// Makes `thread` the handler of a device's interrupts, which runs first on its core. Returns the core number.
     fn handle_interrupts(&self, thread: ThreadNumber) -> usize;
 
@@ -217,6 +225,26 @@ pub struct Simulation {
 }
 
 impl Simulation {
+    /// The state of the program in `memory` that replaces the one of `self`. Clocks, random numbers and the timers that
+    /// survive execve(2) continue.
+    pub(crate) fn succeeded_by(&self, config: &SimulationConfig, memory: &GuestMemory) -> Self {
+        Self {
+            random: Mutex::new(SplitMix64::new(self.random_state())),
+            shown: AtomicU64::new(self.shown.load(Ordering::Relaxed)),
+            inherited: self.inherited.clone(),
+            has_forked: AtomicBool::new(self.has_forked.load(Ordering::Relaxed)),
+            ..Self::new(config, memory)
+        }
+    }
+
+    /// Moves what the thread `thread` of `previous`, which has executed this program, keeps: the timers and its
+    /// scheduling attributes.
+    pub(crate) fn take_over(&self, previous: &Self, thread: ThreadNumber) {
+        let timers = std::mem::take(&mut *previous.timers.lock().ignore_poison());
+        *self.timers.lock().ignore_poison() = timers.kept_across_exec();
+        self.sched_attributes.take_over(&previous.sched_attributes, thread);
+    }
+
     pub(crate) fn new(config: &SimulationConfig, memory: &GuestMemory) -> Self {
         Self {
             scheduler: config.scheduler.clone(),

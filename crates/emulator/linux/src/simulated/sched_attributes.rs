@@ -44,6 +44,12 @@ impl SchedAttributes {
         self.0.lock().ignore_poison().get(&thread.0).copied().unwrap_or_default()
     }
 
+    /// Makes the attributes of `thread` of an earlier program those of the first thread.
+    pub(super) fn take_over(&self, earlier: &Self, thread: ThreadNumber) {
+        let attributes = earlier.of(thread);
+        self.change(ThreadNumber(0), |own| *own = attributes);
+    }
+
     fn change(&self, thread: ThreadNumber, change: impl FnOnce(&mut ThreadAttributes)) {
         change(self.0.lock().ignore_poison().entry(thread.0).or_default());
     }

@@ -94,6 +94,14 @@ impl Timers {
         self.next
     }
 
+    /// The timers without those of timer_create, which execve(2) deletes.
+    pub(super) fn kept_across_exec(mut self) -> Self {
+        self.all.retain(|key, _| !matches!(key, TimerKey::Posix(_)));
+        self.next_id = 0;
+        self.refresh();
+        self
+    }
+
     fn refresh(&mut self) {
         self.next = self.all.values().filter_map(|timer| timer.expires).min();
     }

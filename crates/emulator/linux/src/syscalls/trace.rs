@@ -44,6 +44,7 @@ pub(super) fn line(
     match completion {
         Ok(Completion::Value(value)) if *value > 0xffff_ffff => write!(line, "{value:#x}"),
         Ok(Completion::Value(value)) => write!(line, "{value}"),
+        Ok(Completion::RegistersSet(Outcome::Execute)) => write!(line, "0"),
         Ok(Completion::RegistersSet(Outcome::Continue)) => write!(line, "?"),
         Ok(Completion::RegistersSet(outcome)) => write!(line, "? {outcome:?}"),
         Err(Errno::RESTART | Errno::RESTART_ALWAYS) => write!(line, "? (interrupted)"),

@@ -252,6 +252,19 @@ impl AddressSpaces {
         }
     }
 
+    /// Unmaps all pages of `space` and frees their frames and page tables. The policy stays.
+    pub fn clear(&mut self, space: SpaceId) {
+        let Some(space) = self.spaces.get_mut(usize::from(space.0)) else { return };
+        let tables = std::mem::take(&mut space.tables);
+        (space.parts, space.recent) = (Vec::new(), 0);
+        for table in tables {
+            for page in table.pages.into_iter().filter(|page| *page != ABSENT).chain([table.frame.0]) {
+                let node = self.physical.node_of(page << self.page_shift);
+                self.nodes[node].free(page);
+            }
+        }
+    }
+
     /// Returns the virtual pages touched for the first time since the last call, in order. The first call returns
     /// nothing and starts the recording.
     pub fn take_touched(&mut self) -> Vec<u64> {

@@ -140,6 +140,16 @@ impl MemorySystem {
         }
     }
 
+    /// Empties `space` for another program: frees all frames and flushes the TLBs of every core. Lines stay in the caches
+    /// until they are evicted.
+    pub fn clear_space(&mut self, space: SpaceId) {
+        self.path.spaces.clear(space);
+        for core in &mut self.cores {
+            core.forget_translations();
+            core.tlbs.flush();
+        }
+    }
+
     /// Opens a lock window of the last-level cache that `core` uses, or closes it with `None`. Lines in an open window
     /// are locked when they are accessed; closing a window unlocks its lines.
     ///

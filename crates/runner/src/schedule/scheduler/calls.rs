@@ -6,7 +6,9 @@ use longma_guest::host::parker;
 use longma_linux::simulated::{self as linux, CoreSet, Sleep, ThreadNumber, Wakeup};
 use longma_sim::{Duration, Time};
 
-use super::{Holder, Member, Phase, Scheduler};
+use longma_locks::IgnorePoison;
+
+use super::{Holder, Member, Phase, Scheduler, waiting};
 
 impl linux::Scheduler for Scheduler {
     fn now(&self) -> Time {
@@ -90,6 +92,10 @@ impl linux::Scheduler for Scheduler {
         self.hand_over(state, None);
         call();
         let mut state = self.lock();
+        if state.members[me as usize].is_retired {
+            drop(state);
+            self.retire();
+        }
         state.outside -= 1;
         state.members[me as usize].phase = Phase::Ready;
         state.thread_table.enqueue(me, self.now());
@@ -113,6 +119,41 @@ impl linux::Scheduler for Scheduler {
             let by = self.running_core(&state);
             self.wake_for_files(&mut state, now, by);
         }
+    }
+
+    fn retire_others(&self, thread: ThreadNumber) -> Vec<ThreadNumber> {
+        let mut state = self.lock();
+        let others = (0..state.members.len() as u32).filter(|other| *other != thread.0);
+        let alive = others.filter(|other| state.members[*other as usize].phase != Phase::Gone);
+        let alive: Vec<u32> = alive.collect();
+        state.pending_retirements = alive.len();
+        let mut outside = Vec::new();
+        for other in alive {
+            state.roster.dequeue(other);
+            let member = &mut state.members[other as usize];
+            let phase = std::mem::replace(&mut member.phase, Phase::Gone);
+            member.is_retired = true;
+            if phase == Phase::Outside {
+                outside.push(ThreadNumber(other));
+            }
+            member.parker.post(waiting::RETIRE);
+        }
+        outside
+    }
+
+    fn become_only(&self, thread: ThreadNumber) {
+        let mut state = self.lock();
+        while state.pending_retirements > 0 {
+            state = self.retired.wait(state).ignore_poison();
+        }
+        state.roster.keep_only(thread.0);
+        let only = Member::new(Phase::Ready, state.signals);
+        // It continues its turn.
+        only.parker.post(waiting::RUN);
+        state.members = vec![only];
+        state.deadlines.clear();
+        (state.outside, state.holder) = (0, Holder::Thread(0));
+        self.file_sleepers.store(0, Ordering::Relaxed);
     }
 
     fn handle_interrupts(&self, thread: ThreadNumber) -> usize {

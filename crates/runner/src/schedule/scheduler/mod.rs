@@ -86,6 +86,8 @@ struct Member {
     seen_signals: u64,
     /// Whether the thread is in a system call that gave up its core.
     in_call: bool,
+    /// Whether another thread has executed a program, so that this one runs no more instructions.
+    is_retired: bool,
 }
 
 impl Member {
@@ -99,6 +101,7 @@ impl Member {
             reaches_outside: None,
             seen_signals,
             in_call: false,
+            is_retired: false,
         }
     }
 }
@@ -142,6 +145,8 @@ pub(super) struct State {
     is_reported: bool,
     /// The thread that waits until all other runnable threads are between two instructions.
     draining: Option<u32>,
+    /// The number of retired threads that have not stopped yet.
+    pending_retirements: usize,
 }
 
 impl State {
@@ -158,6 +163,7 @@ impl State {
             is_checking_signals: false,
             is_reported: false,
             draining: None,
+            pending_retirements: 0,
         }
     }
 }
@@ -177,10 +183,11 @@ pub struct ThreadStatus {
 pub struct Scheduler {
     state: Mutex<State>,
     signals_checked: Condvar,
+    retired: Condvar,
     now_ps: AtomicU64,
     /// The number of threads that sleep until a file is ready.
     file_sleepers: AtomicUsize,
-    process: OnceLock<Weak<Process>>,
+    process: Mutex<Weak<Process>>,
     devices: OnceLock<Arc<dyn DeviceClock>>,
     kernel: OnceLock<Arc<Kernel>>,
     pub(super) wake_event: OwnedFd,
@@ -206,9 +213,10 @@ impl Scheduler {
         Ok(Self {
             state: Mutex::new(state),
             signals_checked: Condvar::new(),
+            retired: Condvar::new(),
             now_ps: AtomicU64::new(0),
             file_sleepers: AtomicUsize::new(0),
-            process: OnceLock::new(),
+            process: Mutex::default(),
             devices: OnceLock::new(),
             kernel: OnceLock::new(),
             wake_event: idle::wake_event()?,
@@ -290,15 +298,18 @@ impl Scheduler {
         members.filter_map(|(number, member)| Some((ThreadNumber(number), standing(member)?))).collect()
     }
 
-    /// Sets the process and starts the idle thread.
+    /// Sets the process and starts the idle thread. Call it once.
     ///
     /// # Errors
     /// The host cannot create a thread.
     pub(crate) fn start(self: &Arc<Self>, process: &Arc<Process>) -> io::Result<()> {
-        if self.process.set(Arc::downgrade(process)).is_ok() {
-            idle::start(self)?;
-        }
-        Ok(())
+        self.set_process(process);
+        idle::start(self)
+    }
+
+    /// Sets the process: at first, and for each program that it executes.
+    pub(crate) fn set_process(&self, process: &Arc<Process>) {
+        *self.process.lock().ignore_poison() = Arc::downgrade(process);
     }
 
     pub(super) fn lock(&self) -> Guard<'_> {
@@ -306,7 +317,7 @@ impl Scheduler {
     }
 
     fn process(&self) -> Option<Arc<Process>> {
-        self.process.get().and_then(Weak::upgrade)
+        self.process.lock().ignore_poison().upgrade()
     }
 
     fn set_now(&self, now: Time) {

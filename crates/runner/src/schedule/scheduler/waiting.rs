@@ -3,6 +3,7 @@
 use longma_locks::IgnorePoison;
 use std::sync::atomic::Ordering;
 
+use longma_guest::host::masks::{self, BLOCKABLE};
 use longma_guest::host::parker::{self, Parker};
 use longma_linux::simulated::{self as linux, Wakeup};
 use longma_sim::Time;
@@ -15,6 +16,8 @@ use crate::kernel_model::Work;
 pub(super) const RUN: u32 = 1;
 /// Message to a sleeping thread: check for signals.
 const CHECK_SIGNALS: u32 = 2;
+/// Message to any other thread: stop for good, because a thread has executed another program.
+pub(super) const RETIRE: u32 = 4;
 
 impl Scheduler {
     /// Wakes `thread` if it sleeps; it can run from `at` on. `by` is the core that wakes it, if that is part of the
@@ -122,9 +125,25 @@ impl Scheduler {
             if messages & CHECK_SIGNALS != 0 {
                 self.report_signal_check();
             }
+            if messages & RETIRE != 0 {
+                self.retire();
+            }
             if messages & RUN != 0 {
                 return;
             }
+        }
+    }
+
+    /// Stops a retired thread for good. Its host thread stays, because its stack may refer to the old program's process.
+    pub(super) fn retire(&self) -> ! {
+        // Other threads get the process's signals.
+        masks::replace(BLOCKABLE);
+        let mut state = self.lock();
+        state.pending_retirements = state.pending_retirements.saturating_sub(1);
+        self.retired.notify_all();
+        drop(state);
+        loop {
+            std::thread::park();
         }
     }
 
@@ -154,6 +173,9 @@ impl Scheduler {
                 owed |= parker::take_attention();
             }
             let messages = messages.unwrap_or(0);
+            if messages & RETIRE != 0 {
+                self.retire();
+            }
             if messages & RUN != 0 {
                 break;
             }

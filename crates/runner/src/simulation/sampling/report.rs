@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::{Estimate, INTERVAL, MIN_UNITS, SamplingError, sampler::Sampler};
 use crate::{
     Ending, Report,
-    simulation::{FunctionTime, RunResult, Summary, TimingSimulation, functions, result},
+    simulation::{EarlierPrograms, FunctionTime, RunResult, Summary, TimingSimulation, functions, result},
 };
 use longma_core::Executed;
 
@@ -70,8 +70,8 @@ impl TimingSimulation {
         let long = self.cores[0].clock.cycles(SECOND_CYCLES).unwrap_or_default();
         let sampling = SamplingReport::of(sampler, SECOND_CYCLES as f64 / long.seconds())?;
         let factor = sampling.instructions as f64 / sampling.measured_instructions as f64;
-        let source =
-            report.is_translated().then(|| report.source(&executed(sampler, factor, report))).flatten();
+        let current = sampler.executed_blocks(factor, report, &self.earlier);
+        let source = self.earlier.source(report, &current, factor);
         let mut statistics = estimated_run(&sampling)?;
         result::add_source(source, &mut statistics)?;
         sampler.sums.report(sampling.instructions, &mut statistics)?;
@@ -92,6 +92,7 @@ impl TimingSimulation {
                 .collect(),
             statistics,
             functions: self.sampled_functions(sampler, factor, report),
+            programs: self.programs(report),
             intervals: Vec::new(),
             sampling: Some(sampling),
             stopped: self.stopped(),
@@ -100,9 +101,10 @@ impl TimingSimulation {
 
     fn sampled_functions(&self, sampler: &Sampler, factor: f64, report: &Report<'_>) -> Vec<FunctionTime> {
         let width = self.cores[0].model.stack().map_or(1, |stack| stack.width());
-        let start_of = |number| report.source_address(report.code().traced_block(number).start);
+        let symbols = report.symbols();
         let blocks = sampler.sums.blocks.iter().map(|(number, counts)| (*number, counts, width));
-        let mut functions = functions::by_function(blocks, start_of, &report.symbols());
+        let mut functions =
+            functions::by_function(blocks, |number| self.location_of(report, &symbols, number));
         for function in &mut functions {
             function.cycles *= factor;
             let counts = [&mut function.instructions, &mut function.fetch_misses, &mut function.mispredicts];
@@ -116,17 +118,24 @@ fn scaled(count: u64, factor: f64) -> u64 {
     (count as f64 * factor).round() as u64
 }
 
-/// The executions of blocks, estimated.
-fn executed(sampler: &Sampler, factor: f64, report: &Report<'_>) -> Vec<Executed> {
-    let blocks = sampler.sums.blocks.iter();
-    blocks
-        .map(|(number, counts)| {
-            let block = report.code().traced_block(*number);
-            let instructions = block.instructions.len() as u32;
-            let runs = scaled(counts.instructions, factor) / u64::from(instructions.max(1));
-            Executed { start: block.start, instructions, runs }
-        })
-        .collect()
+impl Sampler {
+    /// The executions of the current program's blocks, scaled by `factor`.
+    pub(in crate::simulation) fn executed_blocks(
+        &self,
+        factor: f64,
+        report: &Report<'_>,
+        earlier: &EarlierPrograms,
+    ) -> Vec<Executed> {
+        let blocks = self.sums.blocks.iter().filter(|(number, _)| earlier.is_current(**number));
+        blocks
+            .map(|(number, counts)| {
+                let block = report.code().traced_block(*number);
+                let instructions = block.instructions.len() as u32;
+                let runs = scaled(counts.instructions, factor) / u64::from(instructions.max(1));
+                Executed { start: block.start, instructions, runs }
+            })
+            .collect()
+    }
 }
 
 /// The main figures, estimated.

@@ -2,19 +2,20 @@
 
 use std::fmt::Write;
 
-use longma_run_results::caches::caches;
 use longma_runner::{
     Ending,
     simulation::{Estimate, FunctionTime, INTERVAL, RunResult, SamplingReport, Traffic},
     timing::Cause,
 };
 
-use super::report::grouped;
+use crate::{caches::caches, function_name::abbreviate, grouped};
 
 /// Maximum number of functions shown.
 const FUNCTIONS: usize = 10;
 /// Maximum number of memory controllers, crossbar ports and links shown.
 const PARTS: usize = 8;
+/// Maximum number of characters of a function's name.
+const NAME: usize = 60;
 /// Width of the longest bar, in characters.
 const BAR: usize = 40;
 
@@ -45,6 +46,9 @@ fn head(result: &RunResult, to: &mut String) {
         (Some(reason), _) => line!(to, "{:<14}before its end: {reason}", "stopped"),
         (None, Ending::Signal(signal)) => line!(to, "{:<14}by signal {signal}", "stopped"),
         (None, Ending::Exit(_)) => {}
+    }
+    if !result.programs.is_empty() {
+        line!(to, "{:<14}{}", "programs", longma_text::sanitize(&result.programs.join(", ")));
     }
     let summary = &result.summary;
     let cores = if summary.cores == 1 { "1 core".into() } else { format!("{} cores", summary.cores) };
@@ -217,7 +221,7 @@ fn functions(result: &RunResult, to: &mut String) {
             grouped(level3 + peer),
             grouped(local + remote),
             grouped(function.mispredicts),
-            function.function,
+            longma_text::sanitize(&abbreviate(&function.function, NAME)),
         );
     }
     let rest = result.functions.len().saturating_sub(FUNCTIONS);
