@@ -3,7 +3,7 @@
 use crate::support::{Model, batch, busy, geometry, open};
 use longma_random::SplitMix64;
 use longma_zoned_runs::device::{Block, Fault, FaultyDevice, MemoryDevice, ZonedDevice};
-use longma_zoned_runs::{Error, Store};
+use longma_zoned_runs::{Durability, Error, Options, Store};
 use std::sync::Arc;
 
 fn filled(close: bool) -> (Arc<MemoryDevice>, Model) {
@@ -135,6 +135,37 @@ fn a_lost_torn_or_misdirected_write_is_reported_or_harmless() {
         if read_all(image, &model, &format!("round {round}")) { reported += 1 } else { harmless += 1 }
     }
     assert!(reported > 10 && harmless > 20, "{reported} reported, {harmless} harmless");
+}
+
+#[test]
+fn a_wrong_header_at_the_end_of_a_zone_of_the_log_is_reported_although_the_next_zone_is_empty() {
+    let device = Store::format(Arc::new(FaultyDevice::new(geometry(40)).unwrap()), 7).unwrap();
+    let options = Options { durability: Durability::Relaxed, ..busy(8 << 20) };
+    let store = open(Arc::clone(&device), options);
+    let log =
+        || device.zones().unwrap().into_iter().filter(|zone| zone.write_pointer > 0).collect::<Vec<_>>();
+    // Each batch takes a page. The last one is the first in a zone of its own, and a power cut loses it.
+    let batches = (1..).find(|number: &u64| {
+        store.put(&number.to_be_bytes(), b"value").unwrap();
+        log().len() > 1
+    });
+    let kept = batches.unwrap() - 1;
+    let last = log()[0].start.0 + kept - 1;
+    drop(store);
+    let image = |flipped: Option<u64>| {
+        let image = device.cut().image_with_none();
+        flipped.into_iter().for_each(|bit| image.flip_bit(Block(last), bit).unwrap());
+        Store::open(image, options)
+    };
+    assert_eq!(image(None).unwrap().iter().count() as u64, kept);
+    for bit in 0..44 * 8 {
+        match image(Some(bit)).map(|_| ()) {
+            Err(Error::LogDamaged { lost, .. }) => {
+                assert_eq!((lost.len(), lost[0].first, lost[0].block), (1, kept, last), "bit {bit}");
+            }
+            other => panic!("bit {bit}: {other:?}"),
+        }
+    }
 }
 
 proptest::proptest! {
