@@ -86,6 +86,7 @@ impl Machine {
     /// # Errors
     /// A device has state that cannot be saved, or the host refuses to write the file.
     pub fn save_to(&self, path: &Path, notes: Value) -> Result<(), SaveError> {
+        refuse_other_kinds(path)?;
         let file = tempfile::NamedTempFile::new_in(folder_of(path))?;
         let mut out = BufWriter::new(file.as_file());
         self.save(notes, &mut out)?;
@@ -97,12 +98,23 @@ impl Machine {
     }
 }
 
-/// Whether [`Machine::save_to`] can make a file in the folder of `path`.
+/// Whether [`Machine::save_to`] can make the file `path`.
 ///
 /// # Errors
-/// The host refuses.
+/// The host refuses, or there is a folder, a device or a pipe.
 pub fn writable(path: &Path) -> io::Result<()> {
+    refuse_other_kinds(path)?;
     tempfile::tempfile_in(folder_of(path)).map(drop)
+}
+
+/// A new file must not replace a device, such as /dev/null.
+fn refuse_other_kinds(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
+            Err(io::Error::other("it exists and is not a file"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -2,8 +2,10 @@
 //! safe as one with hostile software.
 
 use std::io::Cursor;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
 
-use longma_system::checkpoint::{Checkpoint, FormatError, RestoreError};
+use longma_system::checkpoint::{Checkpoint, FormatError, RestoreError, writable};
 use longma_system::{Configuration, Machine};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -105,15 +107,18 @@ fn an_unchanged_description_is_accepted() {
     restored(&assembled(&file, &description, &runs)).expect("it is what was written");
 }
 
+/// A change of a description.
+type Change = fn(&mut Value);
+
 #[test]
 fn a_missing_an_unknown_and_an_impossible_value_are_named() {
     let file = file();
-    let changed = |change: fn(&mut Value)| {
+    let changed = |change: Change| {
         let (mut description, runs) = content(&file);
         change(&mut description);
         restored(&assembled(&file, &description, &runs)).err().expect("it is refused").to_string()
     };
-    let cases: [(fn(&mut Value), &str); 8] = [
+    let cases: [(Change, &str); 8] = [
         (|all| drop(all.as_object_mut().and_then(|all| all.remove("now"))), "missing field `now`"),
         (|all| all["platform"]["fan"] = json!(1), "unknown field `fan`"),
         (|all| all["cores"][0]["csrs"]["STLBPS"] = json!(63), "STLBPS has a value that it cannot have"),
@@ -146,6 +151,14 @@ fn the_file_appears_when_it_is_complete() {
     machine(1).save_to(&path, Value::Null).expect("it can be saved");
     assert!(Checkpoint::open(&path).expect("it is a checkpoint").notes().is_null());
     assert_eq!(std::fs::read_dir(folder.path()).expect("it exists").count(), 1);
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).expect("the folder is writable");
+    for other in [folder.path(), &socket, Path::new("/dev/null")] {
+        let error = writable(other).expect_err("it is no file");
+        assert!(error.to_string().contains("is not a file"), "{error}");
+    }
+    assert!(machine(1).save_to(&socket, Value::Null).is_err());
+    drop(listener);
     let absent = folder.path().join("absent").join("machine.saved");
     assert!(machine(1).save_to(&absent, Value::Null).is_err());
 }

@@ -65,8 +65,8 @@ impl PciHost {
         if wanted != actual {
             return Err(RestoreError::Devices { wanted, actual });
         }
-        let functions = self.functions.iter_mut().zip(saved).enumerate();
-        functions.map(|(slot, (function, saved))| function.restore(slot + 1, saved)).collect()
+        let mut functions = (1..).zip(self.functions.iter_mut().zip(saved));
+        functions.try_for_each(|(slot, (function, saved))| function.restore(slot, saved))
     }
 
     /// Calls `write` with the number of each device, counted from 1, and the blocks that the guest has written to it.
