@@ -162,6 +162,12 @@ mod tests {
     }
 
     #[test]
+    fn recordings_keep_the_names_of_properties() {
+        let names = serde_json::to_string(&[DriverProperty::MaxRxRing, DriverProperty::MaxChannels]).unwrap();
+        assert_eq!(names, r#"["rx-ring-most","channels-most"]"#);
+    }
+
+    #[test]
     fn the_loopback_interface_reports_its_segmentation_offload() {
         assert!(get("lo", DriverProperty::Gso).unwrap() <= 1);
     }
