@@ -97,7 +97,7 @@ mod tests {
                 max_active_zones: 0,
             };
             let fewest = Sizes { geometry, write_buffer_bytes }.fewest_zones();
-            prop_assert!(fewest >= FEWEST_ZONES && fewest < 10_000_000, "{fewest}");
+            prop_assert!((FEWEST_ZONES..10_000_000).contains(&fewest), "{fewest}");
         }
     }
 }
