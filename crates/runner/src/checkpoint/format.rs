@@ -241,6 +241,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_keys_of_the_description_are_those_of_earlier_versions() {
+        let description = serde_json::to_value(saved_state()).unwrap();
+        assert_eq!(description["roster"]["threads"], serde_json::json!([]));
+    }
+
     fn written(runs: &[(u64, Vec<u8>)]) -> Vec<u8> {
         let mut writer = Writer::new(Vec::new(), &saved_state()).unwrap();
         runs.iter().for_each(|(address, bytes)| writer.run(*address, bytes).unwrap());
