@@ -66,7 +66,8 @@ impl Write for Limited {
             return Ok(());
         }
         if !std::mem::replace(&mut self.is_cut, true) {
-            self.text.push_str(&text[..text.floor_char_boundary(left)]);
+            let end = (0..=left).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+            self.text.push_str(&text[..end]);
             self.text.push('…');
         }
         Err(fmt::Error)

@@ -37,6 +37,6 @@ pub use longma_translate_x86::features as x86_features;
 pub use node::{Node, NodeConfig, NodeError};
 pub use observed_machine::{ObservedMachine, UnsupportedCores};
 pub use report::Report;
-pub use shared::Callbacks;
+pub use shared::{Callbacks, Executes, Finish};
 pub use source_lines::{SourceLine, SourceLines};
 pub use translated::listing;

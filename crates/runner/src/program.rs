@@ -13,16 +13,15 @@ use crate::{
     translated::translation_of,
 };
 
+/// The shared state of a program and its threads, the calling host thread's first.
+pub(crate) type Begun = (Arc<Shared>, Vec<(Thread, Core)>);
+
 impl ProgramConfig {
     /// Creates the cores of a loaded program. Returns its shared state and its threads.
     ///
     /// # Errors
     /// The host cannot provide memory.
-    pub fn begin(
-        self,
-        process: Arc<Process>,
-        mut threads: Vec<(Thread, State)>,
-    ) -> io::Result<(Arc<Shared>, Vec<(Thread, Core)>)> {
+    pub fn begin(self, process: Arc<Process>, mut threads: Vec<(Thread, State)>) -> io::Result<Begun> {
         let translated = translation_of(&process, self.optimizations, self.code_area.clone());
         if let Some(translated) = &translated {
             threads.iter_mut().for_each(|(_, state)| translated.begin(state));

@@ -15,15 +15,20 @@ use crate::{
     translated::{CodeAreaConfig, Translation},
 };
 
+/// Called with how the process has ended.
+pub type Finish = Box<dyn Fn(Ending, &Report) + Send + Sync>;
+/// Called with the program that the process is about to execute.
+pub type Executes = Box<dyn Fn(&Report, &NextProgram) -> Option<Vec<u8>> + Send + Sync>;
+
 /// What the caller does when a program ends.
 pub struct Callbacks {
     /// Called once, on any thread, when the process has ended.
-    pub finish: Box<dyn Fn(Ending, &Report) + Send + Sync>,
+    pub finish: Finish,
     /// Called when the process is about to execute another program, which may still fail outside simulated time; in simulated
     /// time, it must call [`TimingSimulation::begin_program`](crate::simulation::TimingSimulation::begin_program) in the
     /// process itself, not in forked children. Returns what the emulator that the host starts for that program gets in the
     /// file of `--earlier-programs`.
-    pub executes: Box<dyn Fn(&Report, &NextProgram) -> Option<Vec<u8>> + Send + Sync>,
+    pub executes: Executes,
 }
 
 /// What all programs of a process share.

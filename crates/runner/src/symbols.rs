@@ -1,7 +1,7 @@
 //! Maps guest addresses to functions, using the symbol tables of the files that the process has mapped. Source: System
 //! V ABI, chapter 4 (symbol table); for Go's function table, symtab.go of the Go runtime and pcln.go of the linker.
 
-use std::{cell::OnceCell, collections::HashMap, fs::File, io::Read, ops::Range, path::Path, sync::Arc};
+use std::{cell::OnceCell, collections::HashMap, fs::File, io::Read, ops::Range, path::Path, rc::Rc};
 
 use crate::demangle::demangle;
 use longma_guest::Mapping;
@@ -37,7 +37,7 @@ struct Mapped {
     range: Range<u64>,
     /// The difference between guest addresses and addresses in the file.
     bias: u64,
-    object: Arc<Functions>,
+    object: Rc<Functions>,
     /// The guest path of the file; `None` for memory of no file.
     path: Option<String>,
 }
@@ -104,7 +104,7 @@ impl Function {
 impl Symbols {
     /// The functions of all executable mappings of `process`. A file that cannot be read or parsed contributes none.
     pub fn of(process: &Process) -> Self {
-        let mut files: HashMap<String, Arc<Functions>> = HashMap::new();
+        let mut files: HashMap<String, Rc<Functions>> = HashMap::new();
         let mappings = process.address_space().mappings();
         let lies_at = |name: &str, address: u64, offset: u64| {
             mappings.iter().any(|(range, mapping)| {
@@ -119,7 +119,7 @@ impl Symbols {
             .map(|(range, mapping)| {
                 let object = files
                     .entry(mapping.origin.name.clone())
-                    .or_insert_with(|| Arc::new(functions_of(process, mapping)))
+                    .or_insert_with(|| Rc::new(functions_of(process, mapping)))
                     .clone();
                 let holds = |address, offset| lies_at(&mapping.origin.name, address, offset);
                 let bias = object.bias(range.start, mapping.offset, holds);
@@ -385,7 +385,7 @@ mod tests {
         };
         let bias = object.bias(0x50_0000, 0, |_, _| true);
         let symbols = Symbols {
-            mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Arc::new(object), path: None }],
+            mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Rc::new(object), path: None }],
         };
         let main = CodeLocation { function: "main".into(), object: "program".into(), start: 0x50_0100 };
         assert_eq!(symbols.find(0x50_0100), main);

@@ -76,7 +76,7 @@ pub(crate) struct ThreadTable {
     slice: Duration,
 }
 
-/// The serializable form of a roster. All times are picoseconds of simulated time.
+/// The serializable form of a thread table. All times are picoseconds of simulated time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadTableImage {
     /// The cores.
@@ -138,7 +138,7 @@ impl ThreadTable {
         }
     }
 
-    /// Restores a roster on `cores` cores. Threads in `alive` are runnable, the others have exited. If the number of
+    /// Restores a thread table on `cores` cores. Threads in `alive` are runnable, the others have exited. If the number of
     /// cores differs from the saved one, all cores start at the latest of the saved times.
     pub fn restored(cores: usize, image: &ThreadTableImage, alive: &[u32]) -> Self {
         let mut thread_table = Self::new(cores);
@@ -416,14 +416,14 @@ mod tests {
 
     #[test]
     fn the_thread_that_executes_a_program_becomes_the_first_one_and_keeps_core_and_time() {
-        let mut roster = with_threads(2, 3);
-        roster.charge(1, at(20));
-        roster.charge(0, at(10));
-        roster.keep_only(1);
-        assert_eq!((roster.core_of(0), roster.run_time(None).ps()), (1, 30));
-        assert_eq!(roster.next(), Some(Turn { at: at(20), core: 1, thread: 0 }));
-        roster.add(CoreSet::first_n(2), at(20));
-        assert_eq!(roster.core_of(1), 0, "its queue is empty");
+        let mut table = with_threads(2, 3);
+        table.charge(1, at(20));
+        table.charge(0, at(10));
+        table.keep_only(1);
+        assert_eq!((table.core_of(0), table.run_time(None).ps()), (1, 30));
+        assert_eq!(table.next(), Some(Turn { at: at(20), core: 1, thread: 0 }));
+        table.add(CoreSet::first_n(2), at(20));
+        assert_eq!(table.core_of(1), 0, "its queue is empty");
     }
 
     #[test]

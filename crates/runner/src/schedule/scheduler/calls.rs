@@ -129,7 +129,7 @@ impl linux::Scheduler for Scheduler {
         state.pending_retirements = alive.len();
         let mut outside = Vec::new();
         for other in alive {
-            state.roster.dequeue(other);
+            state.thread_table.dequeue(other);
             let member = &mut state.members[other as usize];
             let phase = std::mem::replace(&mut member.phase, Phase::Gone);
             member.is_retired = true;
@@ -146,7 +146,7 @@ impl linux::Scheduler for Scheduler {
         while state.pending_retirements > 0 {
             state = self.retired.wait(state).ignore_poison();
         }
-        state.roster.keep_only(thread.0);
+        state.thread_table.keep_only(thread.0);
         let only = Member::new(Phase::Ready, state.signals);
         // It continues its turn.
         only.parker.post(waiting::RUN);
