@@ -4,6 +4,7 @@
 
 use crate::error::{Error, system};
 use crate::socket;
+use crate::wire::Hello;
 use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -86,7 +87,7 @@ impl Folder {
             match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {
-                    if !matches!(socket::connect(&socket, deadline), Ok(None)) {
+                    if is_served(&socket, deadline) {
                         break;
                     }
                     std::thread::sleep(Duration::from_millis(1));
@@ -137,6 +138,19 @@ impl Drop for Ownership {
             let _ = rustix::fs::unlink(&self.lock_file);
         }
     }
+}
+
+/// Whether a publisher answers at a topic's socket. A process that is ending may still accept a connection, but resets it.
+fn is_served(path: &Path, deadline: Instant) -> bool {
+    let connection = match socket::connect(path, deadline) {
+        Ok(Some(connection)) => connection,
+        Ok(None) => return false,
+        // Of another user, or too busy to accept.
+        Err(_) => return true,
+    };
+    let answer = socket::send(&connection, &Hello::Query.encode(), &[])
+        .and_then(|()| socket::receive_answer(&connection, deadline));
+    matches!(answer, Ok(_) | Err(Error::TimedOut))
 }
 
 fn same_file(one: &Stat, two: &Stat) -> bool {
@@ -207,6 +221,22 @@ mod tests {
         let path = temporary.path().join("topics");
         Folder::open(Some(&path)).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    /// As a process that is ending does: connections are accepted and reset, and the lock is free at last.
+    #[test]
+    fn a_name_is_free_once_a_publisher_that_resets_connections_has_ended() {
+        let (_temporary, folder) = folder();
+        let owner = folder.take("name").unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(owner.socket()).unwrap();
+        let ends = std::thread::spawn(move || {
+            drop(listener.accept().unwrap());
+            drop(listener);
+            std::thread::sleep(Duration::from_millis(50));
+            drop(owner);
+        });
+        folder.take("name").unwrap();
+        ends.join().unwrap();
     }
 
     #[test]
