@@ -130,6 +130,27 @@ fn every_output_of_a_simulated_run_covers_an_executed_program() {
     }
 }
 
+/// The constant name of a directory means the same one after execve, whatever the directory of the next program.
+#[test]
+fn names_that_a_program_passes_on_refer_to_the_same_files() {
+    let directory = tempdir().unwrap();
+    let (outer, inner) = (directory.path().join("data"), directory.path().join("inner"));
+    std::fs::create_dir(&inner).unwrap();
+    std::fs::write(&outer, "outer").unwrap();
+    std::fs::write(inner.join("data"), "inner").unwrap();
+    if !cfg!(target_arch = "x86_64") || !Path::new("/bin/cat").exists() || !Path::new("/bin/sh").exists() {
+        eprintln!("skipped: there is no shell and no cat for x86-64");
+        return;
+    }
+    for level in ["functional", "cache"] {
+        let mut command = longma_run();
+        command.env_clear().current_dir(directory.path()).args(["--level", level, "--quiet"]);
+        command.args(["/bin/sh", "-c", "D=$(pwd -P); cd inner; exec /bin/cat $D/data"]);
+        let done = finish(&mut command);
+        assert_eq!(text(&done.stdout), "outer", "{level}: {}", text(&done.stderr));
+    }
+}
+
 #[test]
 fn a_region_of_interest_and_limits_continue_in_an_executed_program() {
     let directory = tempdir().unwrap();

@@ -41,7 +41,7 @@ pub fn changed_disk(disks: &[String]) -> Option<&String> {
 }
 
 /// The path and the options of a value of `--disk`. Options are at the end; the path can contain commas.
-fn disk_options(value: &str) -> (&str, DiskOptions) {
+pub fn disk_options(value: &str) -> (&str, DiskOptions) {
     let (mut path, mut options) = (value, DiskOptions::default());
     while let Some((rest, option)) = path.rsplit_once(',') {
         match option.split_once('=').unwrap_or((option, "")) {

@@ -6,6 +6,7 @@ mod prepared;
 mod saved;
 mod timed;
 
+use crate::run::outputs;
 use console::{End, Input, put};
 use longma_command_line::raw_mode::RawMode;
 use longma_command_line::size;
@@ -198,6 +199,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 fn boot(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     arguments.refuse_outside_of_models()?;
+    arguments.refuse_shared_files()?;
     let Started { mut machine, software, has_network, mark, typed } = match &arguments.restore {
         Some(path) => saved::restore(path, arguments)?,
         None => Started::boot(arguments)?,
@@ -265,6 +267,31 @@ fn boot(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 
 impl Arguments {
     /// What acts on the machine at the host's time cannot be modelled.
+    /// Refuses outputs that would overwrite an input or another output. A checkpoint may replace the one that the machine
+    /// continues.
+    fn refuse_shared_files(&self) -> Result<(), Box<dyn Error>> {
+        let inputs = || {
+            let files = [
+                ("--kernel", self.kernel.clone()),
+                ("--initrd", self.initrd.clone()),
+                ("--script", self.script.clone()),
+                ("--symbols", self.timed.symbols().cloned()),
+            ];
+            let disks = self.disk.iter().map(|disk| ("--disk", Some(devices::disk_options(disk).0.into())));
+            files.into_iter().chain(disks)
+        };
+        let checkpoint = ("--checkpoint", self.checkpoint.clone());
+        let stats = ("--stats-out", self.timed.stats_out().cloned());
+        let shared = outputs::shared([checkpoint, stats.clone()], inputs())
+            .or_else(|| outputs::shared([stats], [("--restore", self.restore.clone())]));
+        match shared {
+            Some([one, other]) => {
+                Err(usage(format!("{one} and {other} name the same file: give each its own")))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn refuse_outside_of_models(&self) -> Result<(), Box<dyn Error>> {
         let refused = [
             ("--net", self.net != "none"),

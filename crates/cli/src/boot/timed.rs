@@ -109,6 +109,16 @@ pub struct Timed {
 }
 
 impl Options {
+    /// The file of `--symbols`.
+    pub fn symbols(&self) -> Option<&PathBuf> {
+        self.symbols.as_ref()
+    }
+
+    /// The file of `--stats-out`.
+    pub fn stats_out(&self) -> Option<&PathBuf> {
+        self.stats_out.as_ref()
+    }
+
     /// Builds the models; `None` at level `functional`, which alone needs no `software`. Call it before `machine` runs.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ mod failure;
 pub mod listing;
 pub mod machine;
 mod measures;
-mod outputs;
+pub mod outputs;
 mod placement;
 mod plan;
 mod report;

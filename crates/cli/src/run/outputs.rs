@@ -12,35 +12,57 @@ use super::{arguments::Arguments, failure::Failure};
 ///
 /// # Errors
 /// Names both options.
-pub fn refuse_shared(arguments: &Arguments) -> Result<(), Failure> {
+pub(super) fn refuse_shared(arguments: &Arguments) -> Result<(), Failure> {
     let stats = arguments.stats_out.as_ref();
     let beside = |extension: &str| stats.map(|path| path.with_extension(extension));
-    let snapshots = beside("jsonl").filter(|_| arguments.stats_every.is_some());
-    let files = [
+    let outputs = [
         ("--stats-out", stats.cloned()),
-        ("the machine next to --stats-out", beside("machine.toml")),
-        ("--stats-every", snapshots),
+        ("--stats-every", beside("jsonl").filter(|_| arguments.stats_every.is_some())),
         ("--report", arguments.report.clone()),
         ("--profile-out", arguments.profile_out.clone()),
         ("--trace", arguments.trace.clone()),
         ("--champsim", arguments.champsim.clone()),
         ("--checkpoint", arguments.checkpoint.clone()),
         ("--strace-out", arguments.strace_out.clone()),
-        // Inputs, which no output may replace.
+    ];
+    let inputs = [
+        ("the program", arguments.program.first().map(PathBuf::from)),
+        ("--machine", arguments.machine.as_ref().map(PathBuf::from)),
         ("--report-against", arguments.report_against.clone()),
         ("--restore", arguments.restore.clone()),
     ];
-    let files: Vec<(&str, Identity)> =
-        files.into_iter().filter_map(|(option, path)| Some((option, Identity::of(&path?)?))).collect();
-    for (index, (option, file)) in files.iter().enumerate() {
-        if let Some((other, _)) = files[..index].iter().find(|(_, other)| other == file) {
-            return Err(Failure::own(
-                &format!("{other} and {option} name the same file"),
-                "give each its own file",
-            ));
+    // The machine that a result describes may be written over itself.
+    let machine = [("the machine next to --stats-out", beside("machine.toml"))];
+    let machine_inputs = inputs.iter().filter(|(name, _)| *name != "--machine").cloned();
+    let shared = shared(outputs.iter().cloned(), inputs.iter().cloned())
+        .or_else(|| shared(machine.into_iter().chain(outputs), machine_inputs));
+    match shared {
+        Some([one, other]) => {
+            Err(Failure::own(&format!("{one} and {other} name the same file"), "give each its own file"))
         }
+        None => Ok(()),
     }
-    Ok(())
+}
+
+/// The names of two files of which at least one is an output, and which are the same. A file without a path, a pipe, a
+/// device, and an input that does not exist are none.
+pub fn shared(
+    outputs: impl IntoIterator<Item = (&'static str, Option<PathBuf>)>,
+    inputs: impl IntoIterator<Item = (&'static str, Option<PathBuf>)>,
+) -> Option<[&'static str; 2]> {
+    let mut files: Vec<(&str, Identity)> = inputs
+        .into_iter()
+        .filter_map(|(name, path)| Some((name, Identity::of(&path?)?)))
+        .filter(|(_, file)| matches!(file, Identity::Existing(..)))
+        .collect();
+    for (name, path) in outputs {
+        let Some(file) = path.and_then(|path| Identity::of(&path)) else { continue };
+        if let Some((other, _)) = files.iter().find(|(_, other)| *other == file) {
+            return Some([other, name]);
+        }
+        files.push((name, file));
+    }
+    None
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -70,6 +92,24 @@ impl Identity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_output_is_no_other_output_and_no_input_that_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| Some(folder.path().join(name));
+        let outputs = || [("--report", path("page")), ("--trace", None)];
+        assert_eq!(shared(outputs(), [("the program", path("page"))]), None);
+        assert_eq!(
+            shared(outputs().into_iter().chain([("--checkpoint", path("./page"))]), []),
+            Some(["--report", "--checkpoint"])
+        );
+        fs::write(folder.path().join("page"), "").unwrap();
+        assert_eq!(
+            shared(outputs(), [("--machine", None), ("the program", path("page"))]),
+            Some(["the program", "--report"])
+        );
+        assert_eq!(shared([], [("the program", path("page")), ("--machine", path("page"))]), None);
+    }
 
     #[test]
     fn paths_of_one_file_are_recognized_before_and_after_it_exists() {

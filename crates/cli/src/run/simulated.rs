@@ -185,8 +185,9 @@ impl SimulatedRun {
         self.views.request(&mut simulation);
         let mut champsim = None;
         if let Some(path) = &self.champsim {
+            let incomplete = Incomplete::of(path);
             let output = open_champsim(path)?;
-            champsim = Some(Incomplete::of(path));
+            champsim = Some(incomplete);
             simulation.record_champsim(output);
         }
         let memory_bytes = simulation.memory_bytes();
@@ -219,9 +220,10 @@ impl SimulatedRun {
     fn snapshots(&self, unfinished: &mut Vec<Incomplete>) -> Result<Option<Snapshots>, Failure> {
         let (Some(every), Some(path)) = (self.stats_every, &self.stats_out) else { return Ok(None) };
         let path = path.with_extension("jsonl");
+        let incomplete = Incomplete::of(&path);
         let file = File::create(&path).and_then(|file| descriptors::move_to_reserved(file.into()));
         let file = file.map_err(|error| Failure::host(&format!("write to {}", path.display()), &error))?;
-        unfinished.push(Incomplete::of(&path));
+        unfinished.push(incomplete);
         Ok(Some(Snapshots::new(every, Box::new(io::BufWriter::new(File::from(file))))))
     }
 
@@ -388,8 +390,9 @@ fn allowed_cores(list: &str, machine: &Machine, cores: usize) -> Result<CoreSet,
 }
 
 fn open_trace(path: &Path, unfinished: &mut Vec<Incomplete>) -> Result<Timeline, Failure> {
+    let incomplete = Incomplete::of(path);
     File::create(path)
-        .inspect(|_| unfinished.push(Incomplete::of(path)))
+        .inspect(|_| unfinished.push(incomplete))
         .and_then(|file| descriptors::move_to_reserved(file.into()))
         .and_then(|file| Timeline::new(Box::new(File::from(file)), TRACE_BYTES))
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
@@ -413,20 +416,22 @@ fn writable(path: &Path) -> Result<(), Failure> {
     opened.map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
 }
 
-/// A file that is written while the program runs. It is removed if the run is refused or the file is not complete.
-pub(super) struct Incomplete(PathBuf);
+/// A file that is written while the program runs. If it is new, it is removed when the run is refused or the file is not
+/// complete.
+pub(super) struct Incomplete(Option<PathBuf>);
 
 impl Incomplete {
+    /// Call it before the file is created.
     fn of(path: &Path) -> Self {
-        Self(std::path::absolute(path).unwrap_or_else(|_| path.into()))
+        let is_new = !path.exists();
+        Self(is_new.then(|| std::path::absolute(path).unwrap_or_else(|_| path.into())))
     }
 }
 
 impl Drop for Incomplete {
     fn drop(&mut self) {
-        // A pipe or a device was not created here.
-        if fs::metadata(&self.0).is_ok_and(|metadata| metadata.is_file()) {
-            remove_made(&self.0);
+        if let Some(path) = &self.0 {
+            remove_made(path);
         }
     }
 }

@@ -128,6 +128,9 @@ impl Program {
             path = name_of(process, &file)?;
         }
         for _ in 0..=MAX_SCRIPTS {
+            if process.simulation().is_some() && is_open_for_writing(&file) {
+                return Err(Errno(libc::ETXTBSY));
+            }
             let mut line = [0; LINE_BYTES];
             let read = file.read_at(&mut line, 0)?;
             let Some((interpreter, argument)) = interpreter(&line[..read])? else {
@@ -170,11 +173,9 @@ impl Program {
     ) -> Executed {
         let process = thread.process.clone();
         let text = |text: &CString| OsString::from_vec(text.as_bytes().to_vec());
-        let mut arguments: Vec<_> = self.arguments.iter().map(text).collect();
-        arguments[0] = OsString::from_vec(self.host_name(&process)?.into_bytes());
         let config = ProcessConfig {
             program: text(&self.path).into(),
-            arguments,
+            arguments: self.arguments.iter().map(text).collect(),
             environment: environment.iter().map(text).collect(),
             umask: None,
             limits: process.limits.all(),
@@ -283,6 +284,18 @@ impl Program {
             .collect();
         run(thread, c"/proc/self/exe", &arguments, &own_environment)
     }
+}
+
+/// Whether a process has the file open for writing, which execve(2) refuses: then no read lease is possible. False also
+/// for files without leases and of other users. Source: fcntl(2), F_SETLEASE.
+fn is_open_for_writing(file: &File) -> bool {
+    // SAFETY: the calls take no pointers.
+    let lease = |kind: i32| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };
+    if lease(libc::F_RDLCK) == 0 {
+        lease(libc::F_UNLCK);
+        return false;
+    }
+    std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
 }
 
 /// The error of execve(2) for a program that cannot be loaded.

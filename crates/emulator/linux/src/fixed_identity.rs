@@ -20,6 +20,8 @@ pub(crate) const SYSTEM: [&str; 4] = ["longma", "6.6.0", "#1 SMP", "(none)"];
 /// Maps constant names to directories on the host.
 #[derive(Clone, Debug)]
 pub(crate) struct FixedIdentity {
+    /// The host path of the program that the names were created for.
+    program: PathBuf,
     /// Pairs of constant name and host directory. A constant name maps to the directory of its first pair; host
     /// directories of all pairs map to their constant name. Empty for a guest with a root, whose paths do not depend on
     /// the host.
@@ -31,13 +33,21 @@ impl FixedIdentity {
     /// guest has a root and gets no constant names.
     pub fn new(program: &Path, work: &Path, confined: bool) -> Self {
         if confined {
-            return Self { folders: Vec::new() };
+            return Self { program: program.to_owned(), folders: Vec::new() };
         }
         let folder = |file: &Path| file.parent().unwrap_or(Path::new("/")).to_owned();
         let named = folder(program);
         let linked = named.canonicalize().unwrap_or_else(|_| named.clone());
         let target = program.canonicalize().map_or_else(|_| linked.clone(), |file| folder(&file));
-        Self { folders: vec![(PROGRAM, linked), (PROGRAM, named), (TARGET, target), (WORK, work.to_owned())] }
+        Self {
+            program: program.to_owned(),
+            folders: vec![(PROGRAM, linked), (PROGRAM, named), (TARGET, target), (WORK, work.to_owned())],
+        }
+    }
+
+    /// The host path of the program that the names were created for.
+    pub fn program(&self) -> &Path {
+        &self.program
     }
 
     /// The host's initial working directory, if it has a constant name.

@@ -116,10 +116,12 @@ fn the_manual_page_has_every_function_of_the_header() {
 #[test]
 fn wrong_options_are_named() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("install");
-    let cases: [(&[&str], &str); 4] = [
+    let cases: [(&[&str], &str); 6] = [
         (&["--prefx", "/x"], "--prefx is not known"),
         (&["--prefix"], "--prefix needs a folder"),
         (&["--prefix", "here"], "not an absolute path"),
+        (&["--prefix", "/nowhere/a b"], "would split or change"),
+        (&["--prefix", "/nowhere", "--libdir", "/a|b&c"], "would split or change"),
         (&["--prefix", "/nowhere", "--built", "/"], "has no libvipl.a"),
     ];
     for (options, expected) in cases {

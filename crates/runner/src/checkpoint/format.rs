@@ -215,6 +215,7 @@ mod tests {
             environment: Vec::new(),
             working_directory: b"/".to_vec(),
             started_in: Vec::new(),
+            first_program: Vec::new(),
             limits: vec![(7, 64, u64::MAX)],
             open_files: (1024, 4096),
             umask: 0o22,

@@ -110,6 +110,12 @@ impl Process {
                 .as_ref()
                 .and_then(FixedIdentity::work)
                 .map_or_else(Vec::new, path_bytes),
+            first_program: self
+                .fixed_identity
+                .as_ref()
+                .map(FixedIdentity::program)
+                .filter(|program| *program != self.executable)
+                .map_or_else(Vec::new, path_bytes),
             limits: self.limits.all().iter().map(|limit| (limit.resource, limit.soft, limit.hard)).collect(),
             open_files: (open_files.soft, open_files.hard),
             umask: open_files::umask(),

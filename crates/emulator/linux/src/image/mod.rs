@@ -33,6 +33,10 @@ pub struct ProcessImage {
     pub working_directory: Vec<u8>,
     /// The initial working directory on the host, if it has a constant name in the guest; otherwise empty.
     pub started_in: Vec<u8>,
+    /// The host path of the program for which constant names were created, if another one has replaced it; otherwise
+    /// empty.
+    #[serde(default)]
+    pub first_program: Vec<u8>,
     /// The stored limits ([`StoredLimit`](crate::StoredLimit)): resource, soft and hard limit.
     pub limits: Vec<(u32, u64, u64)>,
     /// The limit of open files: soft and hard.

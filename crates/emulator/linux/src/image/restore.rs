@@ -126,8 +126,12 @@ impl Process {
         let wrong = ImageError::Inconsistent("its timers are invalid");
         simulation.resume(image.random, image.shown_ps, timers.ok_or(wrong)?);
         let work = PathBuf::from(os(image.started_in.clone()));
+        let program = match image.first_program.is_empty() {
+            true => config.program.clone(),
+            false => PathBuf::from(os(image.first_program.clone())),
+        };
         let fixed_identity =
-            config.fixed_identity.then(|| FixedIdentity::new(&config.program, &work, root.is_confined()));
+            config.fixed_identity.then(|| FixedIdentity::new(&program, &work, root.is_confined()));
         let limits = image.limits.iter();
         config.limits = limits.map(|&(resource, soft, hard)| StoredLimit { resource, soft, hard }).collect();
         let parts = Parts {

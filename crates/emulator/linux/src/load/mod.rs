@@ -80,8 +80,14 @@ impl Process {
             unsafe { libc::umask(mask) };
         }
         let root = open_root(&config)?;
-        let fixed_identity = fixed_identity(&root, &config);
-        let program_file = find(&root, &config, fixed_identity.as_ref())?;
+        let fixed_identity = match previous {
+            // Names that the previous program has passed on must refer to the same files.
+            Some(previous) => previous.process.fixed_identity.clone(),
+            None => fixed_identity(&root, &config),
+        };
+        // A program that executes another one chooses the name of that one.
+        let names = fixed_identity.as_ref().filter(|_| previous.is_none());
+        let program_file = find(&root, &config, names)?;
         let memory = GuestMemory::reserve()
             .map_err(host_error(HostOperation::ReserveAddressSpace, &program_file.path))?;
         let mut space = AddressSpace::new(memory.clone());
