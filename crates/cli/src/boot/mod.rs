@@ -266,7 +266,6 @@ fn boot(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
 }
 
 impl Arguments {
-    /// What acts on the machine at the host's time cannot be modelled.
     /// Refuses outputs that would overwrite an input or another output. A checkpoint may replace the one that the machine
     /// continues.
     fn refuse_shared_files(&self) -> Result<(), Box<dyn Error>> {
@@ -292,6 +291,7 @@ impl Arguments {
         }
     }
 
+    /// What acts on the machine at the host's time cannot be modelled.
     fn refuse_outside_of_models(&self) -> Result<(), Box<dyn Error>> {
         let refused = [
             ("--net", self.net != "none"),

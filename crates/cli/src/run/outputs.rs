@@ -1,4 +1,4 @@
-//! The files that a run writes. Two outputs in one file would overwrite each other.
+//! The files that a run or a boot writes. An output must not overwrite another output or an input.
 
 use std::{
     fs,

@@ -42,7 +42,7 @@ impl RefusalLimit {
 }
 
 impl ServiceState {
-    /// Records a request in the audit log. Of refused requests only so many are recorded. If `wait`, the record is
+    /// Records a request in the audit log. Limits how many refused requests are recorded. If `wait`, the record is
     /// durable afterwards; otherwise it is within a second, together with others.
     pub async fn record_audit(
         self: &Arc<Self>,

@@ -76,9 +76,9 @@ trait Carrier: Debug {
 
 /// Loses all frames.
 #[derive(Debug)]
-struct Nobody;
+struct Unplugged;
 
-impl Carrier for Nobody {
+impl Carrier for Unplugged {
     fn exchange(&mut self, frames: &mut Frames, _: u64, _: Duration) {
         frames.to_network.clear();
     }
@@ -136,7 +136,7 @@ impl Network {
 
     /// Makes a network without anybody: frames are lost, and none arrives.
     pub fn empty() -> Self {
-        Self(Box::new(Nobody))
+        Self(Box::new(Unplugged))
     }
 
     /// Makes a network that returns each frame.

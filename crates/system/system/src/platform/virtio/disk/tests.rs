@@ -248,7 +248,7 @@ fn an_image_that_is_written_has_no_other_user() {
     qcow2(&top, Some(("raw.img", "raw")));
     let written = DiskOptions { changes_image: true, ..DiskOptions::default() };
     let read = DiskOptions::default();
-    let writer = open(&raw, &written).expect("nobody uses it");
+    let writer = open(&raw, &written).expect("the image is not in use");
     for (path, options) in [(&raw, &written), (&raw, &read), (&top, &read)] {
         let error = open(path, options).expect_err("it is in use");
         assert!(error.contains("raw.img is in use by another disk or program"), "{error}");
@@ -258,5 +258,5 @@ fn an_image_that_is_written_has_no_other_user() {
     assert!(readers.iter().all(Result::is_ok));
     assert!(open(&raw, &written).is_err());
     drop(readers);
-    open(&raw, &written).expect("nobody uses it");
+    open(&raw, &written).expect("the image is not in use");
 }
