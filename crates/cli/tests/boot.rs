@@ -110,7 +110,8 @@ fn boot(arguments: &[&str], input: &str) -> Output {
     command.arg("boot").args(arguments);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    // The command may end before it has read all.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     child.wait_with_output().unwrap()
 }
 
@@ -142,6 +143,22 @@ fn a_machine_that_waits_for_input_ends_with_the_input() {
     let output = boot(&["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB"], "");
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("standard input has ended"), "{output:?}");
+}
+
+#[test]
+fn a_halted_machine_ends_when_it_has_no_room_for_its_input() {
+    let (folder, kernel) = image("idle.efi", &IDLE);
+    let options = ["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB"];
+    let message = "has halted and does not read its console";
+    let output = boot(&options, &"more than the serial port's buffer ".repeat(1000));
+    assert!(!output.status.success());
+    assert!(unwrapped(&output).contains(message), "{output:?}");
+
+    let script = folder.path().join("script");
+    std::fs::write(&script, "send more than the serial port's buffer\nexpect an answer\n").unwrap();
+    let output = boot(&[&options[..], &["--script", script.to_str().unwrap()]].concat(), "");
+    assert!(!output.status.success());
+    assert!(unwrapped(&output).contains("stopped before the end of the script"), "{output:?}");
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub enum End {
     Limit,
     /// It waits for input, and there is no more.
     NoInput,
+    /// It waits for an interrupt and does not take the input.
+    Halted,
     /// A text of the script did not come in time.
     Late(Late),
     /// It was saved.
@@ -62,8 +64,8 @@ impl Input {
         Self::Standard(standard_input(), Keys::new())
     }
 
-    /// Appends what is typed next to `guest`, after the guest has printed `printed` by `cycle`. If only input can wake the
-    /// machine, waits for some. Returns the end of the machine if there is no more.
+    /// Appends what is typed next to `guest`, after the guest has printed `printed` by `cycle`. If the machine is stuck
+    /// until more is typed, waits for that. Returns the end of the machine if there is no more.
     pub fn next(
         &mut self,
         printed: &[u8],
@@ -79,7 +81,7 @@ impl Input {
     }
 }
 
-/// Appends typed keys to `guest`, and waits for some if only they can wake the machine.
+/// Appends typed keys to `guest`, and waits for some if the machine is stuck without them.
 fn read_keys(
     receiver: &Receiver<Vec<u8>>,
     keys: &mut Keys,
@@ -87,12 +89,17 @@ fn read_keys(
     stopped: &AtomicBool,
     guest: &mut Vec<u8>,
 ) -> Option<End> {
-    let mut typed: Vec<u8> = receiver.try_iter().flatten().collect();
+    if !keys.is_terminal && !guest.is_empty() {
+        // A pipe waits until the guest has room; a terminal can have the command that ends the machine.
+        return is_stuck.then_some(End::Halted);
+    }
+    let mut typed = receiver.try_recv().unwrap_or_default();
     while is_stuck && typed.is_empty() && !stopped.load(Ordering::Relaxed) {
         match receiver.recv_timeout(NAP) {
             Ok(bytes) => typed = bytes,
             Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return Some(End::NoInput),
+            Err(RecvTimeoutError::Disconnected) if guest.is_empty() => return Some(End::NoInput),
+            Err(RecvTimeoutError::Disconnected) => return Some(End::Halted),
         }
     }
     keys.take(&typed, guest).then_some(End::User)
@@ -106,7 +113,9 @@ fn follow(
     is_stuck: bool,
     guest: &mut Vec<u8>,
 ) -> Option<End> {
+    let is_full = is_stuck && !guest.is_empty();
     match script.advance(printed, cycle) {
+        Ok(_) if is_full => return Some(End::Halted),
         Ok(typed) => guest.extend(typed),
         Err(late) => return Some(End::Late(late)),
     }
@@ -154,7 +163,7 @@ pub fn put(bytes: &[u8]) -> io::Result<()> {
 
 /// Reads standard input on a separate thread, because a read blocks.
 fn standard_input() -> Receiver<Vec<u8>> {
-    let (sender, receiver) = mpsc::channel();
+    let (sender, receiver) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let mut buffer = [0; 256];
         while let Ok(count @ 1..) = io::stdin().read(&mut buffer) {

@@ -242,7 +242,7 @@ fn boot(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     if let Some(timed) = outside.timed.take() {
         timed.finish(&machine)?;
     }
-    if let (Input::Script(script), End::PowerOff | End::Reset | End::NoInput) = (&input, &end)
+    if let (Input::Script(script), End::PowerOff | End::Reset | End::NoInput | End::Halted) = (&input, &end)
         && let Some(late) = script.unfinished()
     {
         return Err(format!("the machine stopped before the end of the script: {late}").into());
@@ -261,6 +261,7 @@ fn boot(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
             let source = if arguments.script.is_some() { "the script" } else { "standard input" };
             Err(format!("the guest waits for input, and {source} has ended").into())
         }
+        End::Halted => Err("the guest has halted and does not read its console".into()),
         End::User => Err("ended by the user".into()),
     }
 }
@@ -404,6 +405,8 @@ impl Conversation<'_> {
         stopped: &AtomicBool,
     ) -> Result<End, Box<dyn Error>> {
         let mut next = is_restored.then_some(Stop::Limit);
+        // Whether the guest has no room for what was typed.
+        let mut is_full = false;
         loop {
             let stop = match next.take() {
                 Some(stop) => stop,
@@ -432,7 +435,9 @@ impl Conversation<'_> {
                 Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
                 Stop::Limit | Stop::Idle | Stop::Debugger => {}
             }
-            let is_stuck = stop == Stop::Idle && self.waiting.is_empty() && !self.outside.may_wake();
+            // What a halted guest has no room for does not wake it either.
+            let is_stuck =
+                stop == Stop::Idle && (self.waiting.is_empty() || is_full) && !self.outside.may_wake();
             let end = self.input.next(&printed, machine.cycles(), is_stuck, stopped, &mut self.waiting);
             if let Some(end) = end {
                 return Ok(end);
@@ -441,6 +446,7 @@ impl Conversation<'_> {
                 return Ok(End::User);
             }
             let taken = machine.type_on_console(&self.waiting);
+            is_full = taken == 0 && !self.waiting.is_empty();
             self.waiting.drain(..taken);
             if let Some(saver) = self.saver
                 && self.waiting.is_empty()

@@ -163,12 +163,11 @@ impl Checkpoint {
     /// # Errors
     /// It cannot be read, is not a checkpoint, is damaged, or is of another version.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
-        let file = File::open(path)?;
-        if !file.metadata()?.is_file() {
-            // A pipe cannot be read twice.
+        if !path.metadata()?.is_file() {
+            // A pipe cannot be read twice, and opening it would wait for its writer.
             return Err(FormatError::Other);
         }
-        Self::read(file)
+        Self::read(File::open(path)?)
     }
 }
 

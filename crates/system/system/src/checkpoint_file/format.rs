@@ -18,6 +18,8 @@ pub const VERSION: u32 = 1;
 /// The space of the terminating run.
 const END: u32 = u32::MAX;
 const DIGEST_BYTES: usize = 32;
+/// The first bytes of a Zstandard frame. Source: RFC 8878, section 3.1.1.
+const FRAME_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The maximum length of the description in bytes, so that a damaged length does not exhaust memory.
 const MAX_DESCRIPTION_BYTES: u32 = 256 << 20;
 /// The maximum length of a run in bytes.
@@ -120,9 +122,14 @@ pub fn check(file: &mut impl Read) -> Result<(), FormatError> {
         VERSION => {}
         other => return Err(FormatError::Version(other)),
     }
+    // Without this, a large file of zeros would be read to its end.
+    let mut buffered = Vec::new();
+    file.take(FRAME_MAGIC.len() as u64).read_to_end(&mut buffered)?;
+    if buffered != FRAME_MAGIC {
+        return Err(Damaged("it has no contents"));
+    }
     let mut hash = Sha256::new();
     hash.update(&header);
-    let mut buffered = Vec::new();
     let mut buffer = vec![0; 1 << 16];
     loop {
         let read = match file.read(&mut buffer) {
@@ -262,6 +269,12 @@ mod tests {
         }
         assert!(matches!(read_all(b"LONGMACP\x02\0\0\0"), Err(FormatError::Process)));
         assert!(matches!(read_all(b"LONGMASC\x01\0"), Err(Damaged(_))));
+    }
+
+    #[test]
+    fn a_file_without_contents_is_not_read_to_its_end() {
+        let mut endless = (&b"LONGMASC\x01\0\0\0"[..]).chain(io::repeat(0));
+        assert!(matches!(check(&mut endless), Err(Damaged("it has no contents"))));
     }
 
     proptest! {
