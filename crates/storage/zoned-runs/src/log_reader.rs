@@ -10,6 +10,7 @@ use crate::io::Io;
 use crate::log::{HEADER_BYTES, Header, pages};
 use crate::zones::Zones;
 use longma_zoned_device::{DeviceError, ZoneNumber, ZonedDevice};
+use std::ops::Range;
 
 /// What the log contains.
 #[derive(Debug, Default)]
@@ -164,10 +165,22 @@ fn unreadable(error: Error) -> Result<String> {
     }
 }
 
-/// Whether a zone that the manifest does not name begins with a batch from number `next` on. The manifest that named it is
-/// lost then.
-pub fn is_of_newer_log<D: ZonedDevice>(io: &Io<D>, start: u64, next: u64) -> Result<bool> {
-    let front = io.read(start, 1)?;
-    Ok(Header::decode(&front)
-        .is_some_and(|header| header.map == io.map && header.block == start && header.batch >= next))
+/// The first block of these, in a zone that the manifest does not name, with the header of a batch from number `next` on.
+/// The manifest that named the zone is lost then.
+pub fn newer_log<D: ZonedDevice>(io: &Io<D>, blocks: Range<u64>, next: u64) -> Result<Option<u64>> {
+    for block in blocks.step_by(io.page_blocks as usize) {
+        let front = match io.read(block, 1) {
+            Ok(front) => front,
+            Err(error) => {
+                unreadable(error)?;
+                continue;
+            }
+        };
+        let header = Header::decode(&front);
+        if header.is_some_and(|header| header.map == io.map && header.block == block && header.batch >= next)
+        {
+            return Ok(Some(block));
+        }
+    }
+    Ok(None)
 }

@@ -192,6 +192,23 @@ impl Manifest {
         }
     }
 
+    /// Whether both copies of the manifest before this one are on the device, as after each complete write. If not, a newer
+    /// manifest was being written, or is lost.
+    ///
+    /// # Errors
+    /// [`Error::Device`].
+    pub fn is_last<D: ZonedDevice>(&self, device: &D) -> Result<bool> {
+        let geometry = device.geometry();
+        for place in places(&geometry).0[((self.generation + 1) % 2) as usize] {
+            let content = read_place(device, &geometry, place)?;
+            let found = content.and_then(|content| Self::decode(&content, &geometry).ok());
+            if found.is_none_or(|found| found.map != self.map || found.generation + 1 != self.generation) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Makes all places of manifests invalid, and those of the superblocks of `longma-zoned`, at both ends of the first zone.
     pub fn erase<D: ZonedDevice>(device: &D) -> Result<()> {
         let geometry = device.geometry();

@@ -153,10 +153,13 @@ impl<D: ZonedDevice> Store<D> {
         if let Some(error) = log.damage().filter(|_| matches!(access, Access::Read | Access::Write)) {
             return Err(error);
         }
+        let is_last = manifest.is_last(&io.device)?;
         for zone in zones.zones.iter().filter(|zone| zone.role == Role::Free && zone.written > 0) {
             let start = io.geometry.start(zone.number).0;
-            if log_reader::is_of_newer_log(&io, start, log.next)? {
-                return Err(damaged(start, "the log goes on here, but the manifest that says so is lost"));
+            // The first block may be lost with the manifest.
+            let blocks = if is_last { 1 } else { zone.written };
+            if let Some(block) = log_reader::newer_log(&io, start..start + blocks, log.next)? {
+                return Err(damaged(block, "the log goes on here, but the manifest that says so is lost"));
             }
         }
         let runs = manifest.runs.clone();

@@ -108,6 +108,45 @@ fn a_zeroed_or_old_block_is_reported_or_harmless() {
     }
 }
 
+/// An older manifest must not bring back an older state: the log that the newest one named goes on behind its first block.
+#[test]
+fn losing_the_newest_manifest_and_the_front_of_its_log_is_reported() {
+    let device = Arc::new(Store::format(MemoryDevice::new(geometry(40)).unwrap(), 7).unwrap());
+    let store = open(Arc::clone(&device), busy(1 << 20));
+    let log =
+        || device.zones().unwrap().into_iter().filter(|zone| zone.write_pointer > 0).collect::<Vec<_>>();
+    let mut model = Model::new();
+    let mut put = || {
+        let (key, value) = (model.len().to_be_bytes().to_vec(), b"value".to_vec());
+        store.put(&key, &value).unwrap();
+        model.insert(key, value);
+    };
+    // Each batch takes a page, so that the first zone of the log is full.
+    while log().len() < 2 {
+        put();
+    }
+    put();
+    put();
+    // Closing would flush the log.
+    let killed = Arc::new(device.snapshot());
+    let second_zone = log()[1].start.0;
+    // Two conventional zones of 64 blocks hold two copies of even and of odd manifests.
+    let first = if Store::info(&killed).unwrap().generation.is_multiple_of(2) { 0 } else { 32 };
+    let image = |lost: &[u64]| {
+        let image = Arc::new(killed.snapshot());
+        for (block, bit) in
+            lost.iter().flat_map(|block| (0..4096 * 8).step_by(3).map(move |bit| (block, bit)))
+        {
+            image.flip_bit(Block(*block), bit).unwrap();
+        }
+        image
+    };
+    assert!(!read_all(image(&[]), &model, "intact"));
+    assert!(read_all(image(&[second_zone]), &model, "the front of the log"));
+    assert!(read_all(image(&[first, first + 64]), &model, "the newest manifest"));
+    assert!(read_all(image(&[first, first + 64, second_zone]), &model, "both"));
+}
+
 #[test]
 fn a_lost_torn_or_misdirected_write_is_reported_or_harmless() {
     let (mut reported, mut harmless) = (0, 0);
