@@ -215,7 +215,7 @@ impl Checked {
     }
 }
 
-/// Repairs a map; exits with status 1 if data was lost.
+/// Repairs a map; exits with status 1 if data was lost, or may be.
 pub fn repair(arguments: &CheckArguments) -> Outcome {
     let (device, states) = arguments.device.open_to_repair()?;
     let name = device.name();
@@ -225,20 +225,26 @@ pub fn repair(arguments: &CheckArguments) -> Outcome {
             Repaired::of_runs(&name, &states, &runs::Store::repair(device, runs::Options::default())?)
         }
     };
-    let Repaired { is_intact, text, report } = repaired;
+    let Repaired { has_losses, text, report } = repaired;
+    let is_intact = !has_losses && !states.table_lost;
     if arguments.format == Format::Json {
         print_json(
             &json!({ "device": name, "nothing_lost": is_intact, "states": states, "report": report }),
         )?;
     } else {
-        print(&(text + if is_intact { "nothing was lost\n" } else { "repaired, with losses\n" }))?;
+        let result = match (has_losses, is_intact) {
+            (true, _) => "repaired, with losses\n",
+            (false, true) => "nothing was lost\n",
+            (false, false) => "repaired; no loss was found\n",
+        };
+        print(&(text + result))?;
     }
     Ok(if is_intact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The result of a repair of either layout.
 struct Repaired {
-    is_intact: bool,
+    has_losses: bool,
     text: String,
     report: serde_json::Value,
 }
@@ -246,17 +252,14 @@ struct Repaired {
 impl Repaired {
     fn of_tree(name: &str, states: &StatesRepair, report: &RepairReport) -> Self {
         let losses = report.lost.len() + report.lost_changes.len() + report.lost_values.len();
-        let is_intact = !states.table_lost
-            && losses == 0
-            && report.lost_batches.is_empty()
-            && !report.superblock_lost
-            && !report.superblock_old;
-        Self { is_intact, text: repair_text(name, states, report), report: json!(report) }
+        let has_losses =
+            losses > 0 || !report.lost_batches.is_empty() || report.superblock_lost || report.superblock_old;
+        Self { has_losses, text: repair_text(name, states, report), report: json!(report) }
     }
 
     fn of_runs(name: &str, states: &StatesRepair, report: &runs::RepairReport) -> Self {
         let runs::RepairReport { batches, lost_batches, damaged } = report;
-        let is_intact = !states.table_lost && lost_batches.is_empty() && damaged.is_empty();
+        let has_losses = !lost_batches.is_empty() || !damaged.is_empty();
         let mut text =
             format!("{name}: {batches} batches of the log are in tables now\n{}", states_text(states));
         for lost in lost_batches {
@@ -265,7 +268,7 @@ impl Repaired {
         for (_, what) in damaged {
             let _ = writeln!(text, "not repaired: {what}");
         }
-        Self { is_intact, text, report: json!(report) }
+        Self { has_losses, text, report: json!(report) }
     }
 }
 
@@ -285,7 +288,11 @@ fn states_text(states: &StatesRepair) -> String {
 fn repair_text(name: &str, states: &StatesRepair, report: &RepairReport) -> String {
     let mut text = format!("{name}: {} keys\n{}", report.keys, states_text(states));
     let key = |bytes: &[u8]| bytes.escape_ascii().to_string();
-    for (ranges, what) in [(&report.lost, "keys lost"), (&report.lost_changes, "newest changes lost")] {
+    let lost = match report.older_copies {
+        0 => "keys lost",
+        _ => "keys lost, except those restored from older copies",
+    };
+    for (ranges, what) in [(&report.lost, lost), (&report.lost_changes, "newest changes lost")] {
         for range in ranges {
             let end = range.to.as_ref().map_or_else(|| "the end".into(), |to| format!("`{}`", key(to)));
             let _ = writeln!(text, "{what}: from `{}` to {end}", key(&range.from));
