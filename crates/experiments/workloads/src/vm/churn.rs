@@ -3,6 +3,7 @@
 //! nodes, and how fragmented the free memory is. Virtual machines and hosts come from `longma_placement::fleet`.
 
 use super::{number, parameter};
+use longma_confidence::Interval;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
 use longma_placement::fleet::{self, Rng};
 use longma_placement::request::MemoryPolicy;
@@ -147,25 +148,15 @@ impl Workload for Churn {
         }
         for (at, (name, _)) in MEASURES.iter().enumerate() {
             let values: Vec<f64> = runs.iter().map(|run| run[at]).collect();
-            let (mean, half) = mean_and_interval(&values);
-            metrics.result(name, mean);
-            metrics.result(&format!("{name}_interval"), half);
+            if let Some(interval) = Interval::of(&values) {
+                metrics.result(name, interval.mean);
+                metrics.result(&format!("{name}_interval"), interval.half.unwrap_or(0.0));
+            }
         }
         metrics.result("arrived", arrived as f64);
         metrics.host.insert("wall_s".into(), start.elapsed().as_secs_f64());
         Ok(metrics)
     }
-}
-
-/// The mean, and the half-width of its 95 % confidence interval by Student's t; 0 for a single value.
-fn mean_and_interval(values: &[f64]) -> (f64, f64) {
-    /// The 97.5th percentile for 1 to 10 degrees of freedom.
-    const T: [f64; 10] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let Some(freedom) = values.len().checked_sub(2) else { return (mean, 0.0) };
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-    (mean, T.get(freedom).unwrap_or(&2.228) * (variance / count).sqrt())
 }
 
 /// An arrival with its departure.
@@ -360,12 +351,5 @@ mod tests {
         assert_eq!((ours.arrived, ours.requested_mib), (first.arrived, first.requested_mib));
         assert!(ours.arrived > 100 && ours.samples > 10, "{} {}", ours.arrived, ours.samples);
         assert!(ours.borrowed / ours.may_borrow < first.borrowed / first.may_borrow);
-    }
-
-    #[test]
-    fn the_interval_follows_students_t_distribution() {
-        let (mean, half) = mean_and_interval(&[1.0, 2.0, 3.0]);
-        assert!((mean - 2.0).abs() < 1e-12 && (half - 4.303 / 3f64.sqrt()).abs() < 1e-9);
-        assert_eq!(mean_and_interval(&[5.0]), (5.0, 0.0));
     }
 }

@@ -15,29 +15,17 @@ pub struct Interval {
 impl Interval {
     /// The mean of `values`, which are taken as independent.
     pub fn of(values: &[f64]) -> Self {
-        let count = values.len() as f64;
-        let mean = values.iter().sum::<f64>() / count.max(1.0);
-        if values.len() < 2 {
-            return Self { mean, half: f64::INFINITY };
+        let interval = longma_confidence::Interval::of(values);
+        Self {
+            mean: interval.map_or(0.0, |interval| interval.mean),
+            half: interval.and_then(|interval| interval.half).unwrap_or(f64::INFINITY),
         }
-        let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
-        Self { mean, half: student_t(values.len() - 1) * (variance / count).sqrt() }
     }
 
     /// Returns whether 0 is outside the interval.
     pub fn excludes_zero(&self) -> bool {
         self.mean.abs() > self.half
     }
-}
-
-/// The 97.5th percentile of Student's t.
-fn student_t(freedom: usize) -> f64 {
-    const TABLE: [f64; 20] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-        2.131, 2.120, 2.110, 2.101, 2.093, 2.086,
-    ];
-    // Beyond the table, an upper bound.
-    *TABLE.get(freedom.saturating_sub(1)).unwrap_or(&TABLE[19])
 }
 
 /// One policy's row of a comparison.
