@@ -162,6 +162,19 @@ impl Node {
 }
 
 impl Host {
+    /// A host without devices whose other nodes are all equally far. [`Host::check`] says whether it is valid.
+    pub fn new(name: &str, nodes: Vec<Node>) -> Self {
+        Self {
+            name: name.into(),
+            distances: uniform_distances(nodes.len()),
+            nodes,
+            devices: Vec::new(),
+            reserved: CpuSet::new(),
+            gone: CpuSet::new(),
+            foreign: ForeignUse::default(),
+        }
+    }
+
     /// Reserves the first core of the first node that has CPUs for the host, as most operators do.
     pub fn with_first_core_reserved(mut self) -> Self {
         let first = self.nodes.iter().find_map(|n| n.cores.first());
@@ -204,17 +217,10 @@ impl Host {
             };
             Some(rows.map(|(at, row)| scaled(at, row)).collect())
         };
-        let flat = || uniform_distances(nodes.len());
-        let distances = slit.or_else(latency).unwrap_or_else(flat);
-        let host = Self {
-            name: name.into(),
-            nodes,
-            distances,
-            devices: Vec::new(),
-            reserved: CpuSet::new(),
-            gone: CpuSet::new(),
-            foreign: ForeignUse::default(),
-        };
+        let mut host = Self::new(name, nodes);
+        if let Some(distances) = slit.or_else(latency) {
+            host.distances = distances;
+        }
         host.check()?;
         Ok(host)
     }

@@ -3,7 +3,7 @@
 use super::Fault;
 use longma_placement::CpuSet;
 use longma_placement::cpus::MAX_CPU;
-use longma_placement::host::{Host, MAX_NODE_CPUS, MAX_NODES, Node, Pool, uniform_distances};
+use longma_placement::host::{Host, MAX_NODE_CPUS, MAX_NODES, Node, Pool};
 use std::collections::BTreeMap;
 
 /// Columns of the table, in order.
@@ -65,15 +65,7 @@ pub fn parse(text: &str, name: &str, node_mib: u64) -> Result<Host, Fault> {
         memory: memory(),
     };
     let nodes: Vec<Node> = nodes.into_iter().map(node).collect();
-    let host = Host {
-        name: name.into(),
-        distances: uniform_distances(nodes.len()),
-        nodes,
-        devices: Vec::new(),
-        reserved: CpuSet::new(),
-        gone: CpuSet::new(),
-        foreign: Default::default(),
-    };
+    let host = Host::new(name, nodes);
     host.check().map_err(|error| Fault::at(None, "", error.problem))?;
     Ok(host)
 }

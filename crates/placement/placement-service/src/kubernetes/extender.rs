@@ -117,14 +117,12 @@ fn candidates(body: &[u8]) -> Result<Vec<Candidate>, String> {
 
 /// Why no NUMA node of a host holds a pod: what the node that comes closest lacks.
 fn reason(host: &HostVerdict) -> String {
-    let refusals = host.nodes.iter().filter_map(|node| Some((node.node, node.refused.first()?)));
-    let closest = refusals.max_by_key(|(_, refusal)| refusal.available);
-    match (host.refused.first(), closest) {
-        (_, Some((node, refusal))) => format!(
+    match (host.closest_node(), host.refused.first()) {
+        (Some((node, refusal)), _) => format!(
             "no NUMA node has {} {}: NUMA node {node} has {}",
             refusal.needed, refusal.what, refusal.available
         ),
-        (Some(refusal), None) => {
+        (None, Some(refusal)) => {
             format!("it has {} {}; {} are needed", refusal.available, refusal.what, refusal.needed)
         }
         (None, None) => "no NUMA node has room for the pod".into(),

@@ -5,9 +5,7 @@
 
 use longma_cpu_set::{CpuSet, MAX_CPU};
 use longma_placement::Host;
-use longma_placement::host::{
-    ForeignUse, MAX_NODE_CPUS, MAX_NODES, MAX_POOL_MIB, Node, Pool, uniform_distances,
-};
+use longma_placement::host::{MAX_NODE_CPUS, MAX_NODES, MAX_POOL_MIB, Node, Pool};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -157,9 +155,7 @@ pub(super) fn free_host(name: &str, labels: &Labels) -> Result<Option<Host>, Str
             text.map(|text| text.parse::<u64>().map_err(|_| format!("{PREFIX}{key} is not a number")));
         number.transpose()
     };
-    if number("nodes")?.is_none() {
-        return Ok(None);
-    }
+    let Some(count) = number("nodes")? else { return Ok(None) };
     let mut nodes = BTreeMap::<u32, Node>::new();
     for (key, text) in labels.range(format!("{PREFIX}node-")..format!("{PREFIX}node.")) {
         let parsed = key[PREFIX.len() + "node-".len()..]
@@ -186,9 +182,12 @@ pub(super) fn free_host(name: &str, labels: &Labels) -> Result<Option<Host>, Str
             "{PREFIX}node-N.free-mib-{ORDINARY_KIB} is missing, or there are too many nodes"
         ));
     }
+    if nodes.len() as u64 != count {
+        return Err(format!("{PREFIX}nodes is {count}, but {} are described", nodes.len()));
+    }
     let cpus: usize = nodes.values().flat_map(|node| &node.cores).map(CpuSet::len).sum();
-    if cpus > MAX_CPU as usize {
-        return Err(format!("{cpus} free CPUs; at most {MAX_CPU}"));
+    if cpus >= MAX_CPU as usize {
+        return Err(format!("{cpus} free CPUs; at most {}", MAX_CPU - 1));
     }
     // Each node has numbers of its own, since the kubelet decides which CPUs a pod gets.
     let mut next = 0;
@@ -197,16 +196,12 @@ pub(super) fn free_host(name: &str, labels: &Labels) -> Result<Option<Host>, Str
         *core = (next..next + threads).collect();
         next += threads;
     }
-    let nodes: Vec<Node> = nodes.into_values().collect();
-    let host = Host {
-        name: name.into(),
-        distances: uniform_distances(nodes.len()),
-        nodes,
-        devices: Vec::new(),
-        reserved: CpuSet::new(),
-        gone: CpuSet::new(),
-        foreign: ForeignUse::default(),
-    };
+    let reserved = CpuSet::from_iter([next]);
+    if let Some(node) = nodes.values_mut().min_by_key(|node| node.cpus().len()) {
+        // The kubelet's static policy keeps at least one CPU for the system, which is not among the free ones.
+        node.cores.push(reserved.clone());
+    }
+    let host = Host { reserved, ..Host::new(name, nodes.into_values().collect()) };
     host.check().map_err(|error| error.problem)?;
     Ok(Some(host))
 }

@@ -50,6 +50,24 @@ fn a_pod_is_kept_off_nodes_without_a_numa_node_for_it() {
     assert_eq!(answer["Nodes"]["items"][1], sent["Nodes"]["items"][3]);
 }
 
+/// The recorded request with these labels at its first node.
+fn with_labels(labels: &[(&str, &str)]) -> Value {
+    let mut args: Value = serde_json::from_str(GUARANTEED).unwrap();
+    for (key, value) in labels {
+        args["Nodes"]["items"][0]["metadata"]["labels"][format!("{PREFIX}{key}")] = json!(value);
+    }
+    args
+}
+
+#[test]
+fn a_pod_may_take_the_last_free_cpu() {
+    let answer = filtered(&with_labels(&[("node-0.free-cpus", "4"), ("node-1.free-cpus", "0")]).to_string());
+    assert_eq!(kept(&answer), ["empty", "half", "unlabelled"]);
+    let answer = filtered(&with_labels(&[("node-0.free-cpus", "3"), ("node-1.free-cpus", "0")]).to_string());
+    let why = answer["FailedNodes"]["empty"].as_str().unwrap();
+    assert!(why.contains("no NUMA node has 4") && why.contains("NUMA node 0 has 3"), "{why}");
+}
+
 #[test]
 fn scores_are_from_0_to_10_and_fuller_nodes_come_first() {
     let scores = scores(GUARANTEED);
@@ -95,9 +113,7 @@ fn malformed_requests_are_refused_with_the_place() {
 #[test]
 fn wrong_labels_keep_pods_off_and_say_which() {
     let with = |key: &str, value: &str| {
-        let mut args: Value = serde_json::from_str(GUARANTEED).unwrap();
-        args["Nodes"]["items"][0]["metadata"]["labels"][format!("{PREFIX}{key}")] = json!(value);
-        let answer = filtered(&args.to_string());
+        let answer = filtered(&with_labels(&[(key, value)]).to_string());
         answer["FailedNodes"]["empty"].as_str().map(str::to_string)
     };
     for (key, value) in [
@@ -108,6 +124,7 @@ fn wrong_labels_keep_pods_off_and_say_which() {
         ("node-7.free-cpus", "1"),
         ("node-0.free-mib-3", "1"),
         ("nodes", "two"),
+        ("nodes", "4"),
         ("node-0.free-cpus", "\u{1b}[2J"),
     ] {
         let why = with(key, value).unwrap_or_else(|| panic!("{key}={value} was accepted"));
@@ -141,9 +158,10 @@ fn labels_describe_what_the_kubelet_has_not_given_away() {
     }
     // Without checkpoints, everything is free. What is written can be read.
     let free = labels::free_host("n0", &labels(&hygon(), &KubeletUse::default())).unwrap().unwrap();
-    assert_eq!((free.nodes.len(), free.cpu_count()), (8, 126));
+    // One more CPU is the kubelet's.
+    assert_eq!((free.nodes.len(), free.cpu_count(), free.reserved.len()), (8, 127, 1));
     let rest = labels::free_host("n0", &made).unwrap().unwrap();
-    assert_eq!((rest.cpu_count(), rest.nodes[0].memory[0].mib), (124, 27_648));
+    assert_eq!((rest.cpu_count(), rest.nodes[0].memory[0].mib), (125, 27_648));
     let wrong = KubeletUse::parse(Some(r#"{"entries":{"a":{"b":"1-x"}}}"#), None).unwrap_err();
     assert!(wrong.contains("cpu_manager_state") && wrong.contains("1-x"), "{wrong}");
     assert!(KubeletUse::parse(None, Some("7")).unwrap_err().contains("memory_manager_state"));

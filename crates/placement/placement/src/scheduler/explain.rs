@@ -50,14 +50,18 @@ impl HostVerdict {
         if self.score.is_some() {
             return None;
         }
-        if let Some(refusal) = self.refused.first() {
-            let Refusal { what, needed, available, .. } = refusal;
+        if let Some(Refusal { what, needed, available, .. }) = self.refused.first() {
             return Some(format!("host {} has {available} {what}; {needed} are needed", self.host));
         }
-        let refusals = self.nodes.iter().filter_map(|node| Some((node.node, node.refused.first()?)));
-        let (node, Refusal { what, needed, available, .. }) =
-            refusals.max_by(|a, b| (a.1.available * b.1.needed).cmp(&(b.1.available * a.1.needed)))?;
+        let (node, Refusal { what, needed, available, .. }) = self.closest_node()?;
         Some(format!("no node of host {} has {needed} {what}: node {node} has {available}", self.host))
+    }
+
+    /// The node that comes closest, with what it lacks; `None` if a node lacks nothing.
+    pub fn closest_node(&self) -> Option<(u32, &Refusal)> {
+        let refusals = self.nodes.iter().map(|node| Some((node.node, node.refused.first()?)));
+        let share = |refusal: &Refusal| refusal.available as f64 / refusal.needed.max(1) as f64;
+        refusals.collect::<Option<Vec<_>>>()?.into_iter().max_by(|a, b| share(a.1).total_cmp(&share(b.1)))
     }
 }
 
