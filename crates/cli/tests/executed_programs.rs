@@ -151,6 +151,58 @@ fn names_that_a_program_passes_on_refer_to_the_same_files() {
     }
 }
 
+/// Forks, executes its first argument with the others in the child, and exits with the child's status.
+const FORKER: [u32; 23] = [
+    add(A0, ZERO, 17),
+    add(A1, ZERO, 0),
+    add(A2, ZERO, 0),
+    add(A3, ZERO, 0),
+    add(A7, ZERO, 220),
+    SYSCALL,
+    bnez(A0, 8),
+    load(A0, SP, 16),
+    add(A1, SP, 16),
+    add(A2, ZERO, 0),
+    add(A7, ZERO, 221),
+    SYSCALL,
+    EXIT[0],
+    EXIT[1],
+    add(A0, ZERO, -1),
+    add(A1, SP, -16),
+    add(A2, ZERO, 0),
+    add(A3, ZERO, 0),
+    add(A7, ZERO, 260),
+    SYSCALL,
+    // The second byte of the status is the exit code.
+    load(A0, SP, -15),
+    EXIT[0],
+    EXIT[1],
+];
+
+#[test]
+fn names_that_a_forked_child_passes_on_refer_to_the_same_files() {
+    let directory = tempdir().unwrap();
+    let folder = |name: &str| {
+        let folder = directory.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    };
+    let (outer, inner) = (folder("outer"), folder("inner"));
+    let forker = place(&outer, "forker", &executable(&FORKER, &[]));
+    let opener = place(&inner, "opener", &executable(&OPENER, &[]));
+    std::fs::write(outer.join("data"), "").unwrap();
+    for options in [&["--level", "cache"][..], &["--fixed-names"]] {
+        let code = |file: &str| {
+            let mut command = longma_run();
+            command.args(options).arg("--quiet").args([&forker, &opener]).arg(file);
+            finish(&mut command).status.code().unwrap()
+        };
+        let opened = code("/longma/program/data");
+        assert!((3..100).contains(&opened), "{options:?}: {opened}");
+        assert!(code("/longma/program/opener") > 100, "{options:?}");
+    }
+}
+
 #[test]
 fn a_region_of_interest_and_limits_continue_in_an_executed_program() {
     let directory = tempdir().unwrap();

@@ -285,6 +285,14 @@ pub struct Arguments {
     #[arg(long, hide = true, value_name = "DESCRIPTOR")]
     pub(super) earlier_programs: Option<i32>,
 
+    /// The program that `--fixed-names` refers to: the one that was started first.
+    #[arg(long, hide = true, value_name = "PROGRAM", requires = "named_in")]
+    pub(super) named_after: Option<PathBuf>,
+
+    /// The working directory in which it was started.
+    #[arg(long, hide = true, value_name = "DIRECTORY", requires = "named_after")]
+    pub(super) named_in: Option<PathBuf>,
+
     /// The listing that `longma translate` requests.
     #[arg(skip)]
     pub listing: Option<listing::Options>,

@@ -157,6 +157,7 @@ fn process_config(
         library_root: library_root.map(|path| absolute(path, "--library-root")).transpose()?,
         reexec: restart::command(arguments)?,
         fixed_identity: is_modelled || arguments.fixed_names,
+        named_after: arguments.named_after.clone().zip(arguments.named_in.clone()),
         // A program executed by another program inherits its umask.
         umask: (is_modelled && arguments.open_files.is_none()).then_some(simulated::UMASK),
         stack_offset: arguments.stack_offset,

@@ -208,15 +208,6 @@ impl Program {
         process.engine.get()?.before_execve(&next)
     }
 
-    /// The program's argv\[0\] as the host names it. The next program's names are constant again.
-    fn host_name(&self, process: &Process) -> Result<CString, Errno> {
-        let name = self.arguments.first().map_or(c"", |name| name.as_c_str());
-        match &process.fixed_identity {
-            Some(names) => c_string(names.host(name.to_bytes().to_vec())),
-            None => Ok(name.to_owned()),
-        }
-    }
-
     /// Executes the program and returns the error on failure. `raised` is the raised descriptor limit, which the
     /// emulator needs to start.
     fn start(&self, thread: &Thread, environment: &[CString], raised: RaisedLimit) -> Errno {
@@ -235,7 +226,7 @@ impl Program {
             return Errno(libc::EINVAL);
         };
         let rest = self.arguments.get(1..).unwrap_or_default();
-        let Ok(name) = self.host_name(process) else { return Errno(libc::EINVAL) };
+        let name = self.arguments.first().map_or(c"", |name| name.as_c_str());
         let variables = match environment_file(environment) {
             Ok(file) => file,
             Err(error) => return error,
@@ -264,12 +255,18 @@ impl Program {
         };
         let earlier_option =
             earlier.iter().map(|file| format!("--earlier-programs={}", file.as_raw_fd()).into_bytes());
-        let options = options.into_iter().chain(limit_options).chain(earlier_option).chain([b"--".to_vec()]);
+        // Names that the program has passed on must refer to the same files.
+        let names = process.fixed_identity.as_ref().and_then(|names| Some((names.program(), names.work()?)));
+        let name_options = names.into_iter().flat_map(|(program, work)| {
+            [("--named-after=", program), ("--named-in=", work)]
+                .map(|(option, path)| [option.as_bytes(), path.as_os_str().as_bytes()].concat())
+        });
+        let options = options.into_iter().chain(limit_options).chain(earlier_option).chain(name_options);
+        let options = options.chain([b"--".to_vec()]);
         let Ok(options) = options.map(c_string).collect::<Result<Vec<_>, _>>() else {
             return Errno(libc::EINVAL);
         };
         let named = c"--fixed-names";
-        // Paths with constant names in the arguments must still lead to the files.
         if process.fixed_identity.is_some() && !arguments.iter().any(|argument| argument.as_c_str() == named)
         {
             arguments.push(named.to_owned());

@@ -86,7 +86,8 @@ impl Process {
             None => fixed_identity(&root, &config),
         };
         // A program that executes another one chooses the name of that one.
-        let names = fixed_identity.as_ref().filter(|_| previous.is_none());
+        let is_first = previous.is_none() && config.named_after.is_none();
+        let names = fixed_identity.as_ref().filter(|_| is_first);
         let program_file = find(&root, &config, names)?;
         let memory = GuestMemory::reserve()
             .map_err(host_error(HostOperation::ReserveAddressSpace, &program_file.path))?;
@@ -269,8 +270,11 @@ fn open_root(config: &ProcessConfig) -> Result<Root, LoadError> {
 
 /// The constant names of the program to load, if it is configured to have them.
 fn fixed_identity(root: &Root, config: &ProcessConfig) -> Option<FixedIdentity> {
-    let work = PathBuf::from(OsString::from_vec(root.working_directory().unwrap_or_else(|_| b"/".to_vec())));
-    let program = root.absolute(&config.program);
+    let of_this_program = || {
+        let work = root.working_directory().unwrap_or_else(|_| b"/".to_vec());
+        (root.absolute(&config.program), PathBuf::from(OsString::from_vec(work)))
+    };
+    let (program, work) = config.named_after.clone().unwrap_or_else(of_this_program);
     config.fixed_identity.then(|| FixedIdentity::new(&program, &work, root.is_confined()))
 }
 

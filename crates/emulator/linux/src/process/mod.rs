@@ -72,13 +72,16 @@ pub struct ProcessConfig {
     /// appends `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`. NAME is the
     /// program's name, which may differ from PATH. The open file DESCRIPTOR holds the program's environment, each
     /// variable terminated by a zero byte. SOFT and HARD are the limit of open files, see
-    /// [`longma_guest::host::descriptors::begin`]. `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits`, and
-    /// `--earlier-programs=DESCRIPTOR` if [`Engine::before_execve`] returns something, precede `--`. If empty, execve of
-    /// guest programs fails.
+    /// [`longma_guest::host::descriptors::begin`]. `--kept-limit=RESOURCE:SOFT:HARD` for each of `limits`,
+    /// `--earlier-programs=DESCRIPTOR` if [`Engine::before_execve`] returns something, and `--named-after=PROGRAM
+    /// --named-in=DIRECTORY` for `named_after` precede `--`. If empty, execve of guest programs fails.
     pub reexec: Vec<OsString>,
     /// Use constant names for the program, its directories, its user and its system, and constant initial random bytes,
     /// so that runs are equal on all hosts.
     pub fixed_identity: bool,
+    /// The program and the working directory that the constant names refer to, if another program has executed this one:
+    /// those of the first program.
+    pub named_after: Option<(PathBuf, PathBuf)>,
     /// How much lower the stack starts, in bytes, rounded to 16.
     pub stack_offset: u64,
     /// The simulated time, if any.
