@@ -1,7 +1,7 @@
 //! Lays out a table of results to fit the terminal. Values that are the same in every row are printed above the table.
 //! Columns that do not fit follow below, with the parameter columns repeated.
 
-use longma_lab::{Table, number};
+use longma_lab::Table;
 use std::fmt::Write as _;
 
 /// Blanks between columns.
@@ -111,7 +111,7 @@ fn metrics(table: &Table, shown: usize) -> Vec<Column> {
             .rows
             .iter()
             .take(shown)
-            .map(|row| row.values[index].map_or("-".into(), number))
+            .map(|row| row.text(index))
             .collect(),
         is_number: true,
         max_heading_lines: usize::MAX,

@@ -5,7 +5,7 @@ use super::{Format, Outcome, VERSION, Which, find, status};
 use longma_command_line::output::{columns, has_colour, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict,
-    compare as compare_with_published, number, page, whole_values, write_atomically,
+    compare as compare_with_published, number, page, whole_values, with_interval, write_atomically,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -141,11 +141,13 @@ pub fn report_faults(outcome: &longma_lab::Outcome) {
 }
 
 /// The table of an experiment with the number of points run, and the comparison with published values.
-pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::Outcome) -> String {
+pub fn results(campaign: &Campaign<'_>, table_of: &Table, outcome: &longma_lab::Outcome) -> String {
+    let experiment = campaign.experiment;
     let parts = experiment.parts();
     let mut out = format!("{}\n", parts.title);
+    let summarized = table_of.summarized(campaign);
     if !table_of.rows.is_empty() {
-        out.push_str(&result_rows(table_of));
+        out.push_str(&result_rows(&summarized, table_of));
     }
     let mut parts = vec![format!("{} points run, {} reused", outcome.ran, outcome.reused)];
     let counts =
@@ -153,7 +155,7 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
     parts
         .extend(counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")));
     let _ = writeln!(out, "{}", parts.join(", "));
-    let comparisons = compare_with_published(experiment, table_of);
+    let comparisons = compare_with_published(experiment, &summarized);
     if !comparisons.is_empty() {
         let _ = writeln!(out, "{}", Verdict::of(&comparisons));
     }
@@ -164,13 +166,14 @@ pub fn results(experiment: &Experiment, table_of: &Table, outcome: &longma_lab::
 /// Maximum number of rows shown; the exported files have all of them.
 const SHOWN_ROWS: usize = 60;
 
-fn result_rows(table_of: &Table) -> String {
+/// The rows of a table, and the failures of its points.
+fn result_rows(table_of: &Table, points: &Table) -> String {
     let mut out = super::columns::lay_out(table_of, SHOWN_ROWS, columns());
     if table_of.rows.len() > SHOWN_ROWS {
         let _ = writeln!(out, "... and {} more rows", table_of.rows.len() - SHOWN_ROWS);
     }
     // Points often fail for the same reason, so show only a few failures.
-    let failures = table_of.rows.iter().filter_map(|row| Some((table_of.label(row), row.failure.as_ref()?)));
+    let failures = points.rows.iter().filter_map(|row| Some((points.label(row), row.failure.as_ref()?)));
     for (label, failure) in failures.take(5) {
         let _ = writeln!(out, "failed: {label}: {failure}");
     }
@@ -195,7 +198,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
     let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
     for experiment in find::open(which, registry)? {
         let campaign = Campaign::plan(&experiment, which.quick, registry, VERSION)?;
-        let comparisons = compare_with_published(&experiment, &Table::of(&campaign, &results));
+        let comparisons = compare_with_published(&experiment, &Table::of(&campaign, &results).summarized(&campaign));
         let verdict = Verdict::of(&comparisons);
         let is_far =
             |c: &Comparison| within.is_some_and(|percent| c.deviation().is_some_and(|d| d * 100.0 > percent));
@@ -246,7 +249,7 @@ fn whole_form(
 ) -> Option<Vec<Option<f64>>> {
     comparisons.iter().find(|one| one.shortened)?;
     let campaign = Campaign::plan(experiment, false, registry, VERSION).ok()?;
-    let whole = compare_with_published(experiment, &Table::of(&campaign, results));
+    let whole = compare_with_published(experiment, &Table::of(&campaign, results).summarized(&campaign));
     Some(whole_values(comparisons, &whole))
 }
 
@@ -262,7 +265,7 @@ fn comparison_rows(
     }
     let mut rows = vec![heading];
     for (index, c) in comparisons.iter().enumerate() {
-        let ours = c.ours.map_or("-".into(), number);
+        let ours = c.ours.map_or("-".into(), |ours| with_interval(ours, c.interval));
         let far = if is_far(c) { " !" } else { "" };
         let ratio = match c.holds() {
             Some(holds) => format!("{}{far}", if holds { "holds" } else { "fails" }),
@@ -291,7 +294,7 @@ fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict:
     let one = |c: &Comparison| {
         let (low, high) = c.published.bounds().unwrap_or_default();
         json!({ "key": c.key, "point": c.point, "metric": c.metric, "unit": c.unit, "published": c.published.value(),
-            "at_least": low, "at_most": high, "holds": c.holds(), "ours": c.ours, "ratio": c.ratio(), "source": c.source,
+            "at_least": low, "at_most": high, "holds": c.holds(), "ours": c.ours, "interval": c.interval, "ratio": c.ratio(), "source": c.source,
             "read": c.read, "note": c.note, "shortened": c.shortened })
     };
     json!({
@@ -316,7 +319,7 @@ pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
     let (mut chapters, mut contradict) = (Vec::new(), false);
     for experiment in &experiments {
         let campaign = Campaign::plan(experiment, which.quick, registry, VERSION)?;
-        let table = Table::of(&campaign, &results);
+        let table = Table::of(&campaign, &results).summarized(&campaign);
         contradict |= results.contradict(&campaign);
         let command = which.command(experiment);
         chapters.push(Chapter { campaign, table, command });

@@ -83,7 +83,7 @@ pub fn run(which: &Which, how: &RunOptions, registry: &Registry, format: Format)
         wrong |= !unknown.is_empty();
         failed |= outcome.failed > 0 || outcome.results.contradict(&campaign);
         match format {
-            Format::Table => text.push_str(&print::results(experiment, &table, &outcome)),
+            Format::Table => text.push_str(&print::results(&campaign, &table, &outcome)),
             Format::Json => {
                 let path = written.as_ref().and_then(|files| files.parquet.as_deref());
                 let mut object = print::results_json(experiment, &table, summary(&outcome), path);

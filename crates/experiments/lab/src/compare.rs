@@ -3,6 +3,7 @@
 use crate::experiment::{Expected, Experiment, Published};
 use crate::key::Key;
 use crate::table::{Row, Table};
+use longma_confidence::Interval;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -26,6 +27,8 @@ pub struct Comparison {
     pub published: Expected,
     /// The measured value; `None` if the point was not run or failed.
     pub ours: Option<f64>,
+    /// Its interval, if it is the mean of replicates.
+    pub interval: Option<Interval>,
     /// Whether the point belongs to the quick form only and so runs less than the whole experiment.
     pub shortened: bool,
     /// Key of the source in the experiment file.
@@ -136,6 +139,7 @@ fn comparison(
         unit: index.map_or(String::new(), |index| table.metrics[index].unit.clone()),
         published: expected,
         ours: row.and_then(|row| row.values[index?]),
+        interval: row.and_then(|row| row.interval(index?)),
         shortened: row.is_some_and(|row| row.shortened),
         source: published.source.to_string(),
         read: published.read.word(),

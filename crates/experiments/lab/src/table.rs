@@ -5,9 +5,11 @@ use crate::experiment::{Better, Metric};
 use crate::formula::matches;
 use crate::key::Key;
 use crate::names::Names;
+use crate::number::number;
 use crate::setting::Setting;
 use crate::store::{Record, Results};
 use crate::values::Values;
+use longma_confidence::Interval;
 use serde_json::{Map, Value, json};
 
 /// A metric as a column.
@@ -37,10 +39,35 @@ pub struct Row {
     /// Values of the metrics, in the order of [`Table::metrics`]; `None` if the point failed or the workload does not
     /// measure it.
     pub values: Vec<Option<f64>>,
+    /// The intervals of the values, if the row is the mean of several points: see [`Table::summarized`]. Otherwise empty.
+    pub intervals: Vec<Option<Interval>>,
     /// Why there are no values.
     pub failure: Option<String>,
     /// Whether only the quick form has this point. Its run is shorter than those that published values refer to.
     pub shortened: bool,
+}
+
+impl Row {
+    /// The interval of the metric with this index, if the row is the mean of several points.
+    pub fn interval(&self, metric: usize) -> Option<Interval> {
+        self.intervals.get(metric).copied().flatten()
+    }
+
+    /// The value of the metric with this index as text, with half of its interval; a dash if there is none.
+    pub fn text(&self, metric: usize) -> String {
+        self.values[metric].map_or("-".into(), |value| with_interval(value, self.interval(metric)))
+    }
+}
+
+/// A value as text, with half of its interval if that is known: `3.10 ± 0.20`.
+pub fn with_interval(value: f64, interval: Option<Interval>) -> String {
+    // A difference in the last bits is the arithmetic's.
+    const ROUNDING: f64 = 1e-12;
+    match interval.and_then(|interval| interval.half) {
+        Some(half) if half <= value.abs() * ROUNDING => format!("{} ± 0", number(value)),
+        Some(half) => format!("{} ± {}", number(value), number(half)),
+        None => number(value),
+    }
 }
 
 /// The result table of an experiment.
@@ -78,6 +105,7 @@ impl Table {
                 machine: record.machine.clone(),
                 settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
                 values: metrics.iter().map(|(name, _)| values.value(at, name)).collect(),
+                intervals: Vec::new(),
                 failure: record.failure.as_ref().map(|failure| failure.message.clone()),
                 shortened: campaign.shortened.contains(&point.key),
             })

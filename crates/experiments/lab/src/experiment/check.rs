@@ -44,6 +44,7 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
         }
     }
     check_machines(file, folder, problems);
+    check_replicates(file, problems);
     check_axes(file, problems);
     check_formulas(file, problems);
     file.published.iter().for_each(|published| check_published(file, published, problems));
@@ -236,6 +237,27 @@ fn check_axes(file: &ExperimentFile, problems: &mut Problems) {
 fn varying(file: &ExperimentFile) -> Vec<&str> {
     let zipped = file.zip.iter().flat_map(Map::keys);
     file.sweep.keys().chain(zipped).map(String::as_str).chain(["machine"]).collect()
+}
+
+/// Checks that replicates are swept, and that nothing distinguishes their values.
+fn check_replicates(file: &ExperimentFile, problems: &mut Problems) {
+    for name in &file.replicates {
+        if !file.sweep.contains_key(&**name) {
+            let help = suggestion(name, file.sweep.keys().map(String::as_str), "swept parameter");
+            problems.error(name.span(), format!("`{}` is not in [sweep]", &**name), "here", help);
+        }
+        let used = |axis: &Name| **axis == **name;
+        if let Some(plot) = file.plots.iter().find(|plot| used(&plot.x) || plot.by.as_ref().is_some_and(used)) {
+            let help = "remove it from `replicates`, or choose another axis".into();
+            let message = format!("a plot shows the mean over `{}`, which is its axis", &**name);
+            problems.error(plot.marks().at(), message, "this plot", help);
+        }
+        if let Some(published) = file.published.iter().find(|published| published.at.contains_key(&**name)) {
+            let help = "published values are compared with means over replicates".into();
+            let message = format!("`{}` is one of the `replicates`", &**name);
+            problems.error(published.marks().key("at"), message, "here", help);
+        }
+    }
 }
 
 fn check_metric_names(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems: &mut Problems) {

@@ -97,6 +97,9 @@ part! {
         sweep: Map<Axis>,
         /// Parameters that vary together: the first values of all, the second values of all, and so on.
         zip: Vec<Map<SweepColumn>>,
+        /// Swept parameters that repeat a measurement, such as `seed`: tables, charts and comparisons show the means over
+        /// their values with 95 % intervals.
+        replicates: Vec<crate::read::Name>,
         /// Time limit of a point.
         time_limit: Option<Time>,
         /// Metrics.

@@ -4,10 +4,11 @@
 use super::{Chapter, escape, figure, matrix, put};
 use crate::experiment::{Plot, PlotKind};
 use crate::names::Names;
-use crate::number::number;
 use crate::point::Point;
+use crate::replicates::groups;
 use crate::setting::Setting;
-use crate::table::Column;
+use crate::table::{Column, with_interval};
+use longma_confidence::Interval;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
@@ -22,6 +23,8 @@ pub(super) struct Cell {
     pub(super) series: String,
     /// The value in the metric's unit.
     pub(super) value: f64,
+    /// Half of its interval, if it is the mean of several points.
+    pub(super) half: Option<f64>,
     /// Whether it is a published value instead of a measured one.
     pub(super) published: bool,
     /// Text of its tooltip.
@@ -124,23 +127,28 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
         .collect();
     let rows: BTreeMap<_, _> = table.rows.iter().map(|row| (&row.key, row)).collect();
     let values = |point: &Point, index: usize, name: &str| {
-        let ours = rows.get(&point.key).and_then(|row| row.values[index]).map(|value| (value, false));
+        let ours = rows.get(&point.key).and_then(|row| Some((row.values[index]?, row.interval(index), false)));
         let all = chapter.campaign.experiment.parts().published.iter();
         let published =
-            all.filter(|p| p.is_of(point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, true));
+            all.filter(|p| p.is_of(point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, None, true));
         ours.into_iter().chain(published).collect::<Vec<_>>()
     };
-    let redundant = redundant(chapter, plot);
+    let experiment = chapter.campaign.experiment;
+    let replicates = experiment.parts().replicates.iter().map(|name| &**name);
+    let redundant: Vec<&str> = redundant(chapter, plot).into_iter().chain(replicates).collect();
     let names = &table.names;
     let axes = [Some(&plot.x), plot.by.as_ref()].map(|axis| axis.map_or("", |name| names.title(name)).into());
     let mut panels: Vec<Panel<'a>> = Vec::new();
-    for point in &chapter.campaign.points {
+    for point in groups(&chapter.campaign).iter().map(|group| &chapter.campaign.points[group[0]]) {
         for (index, metric) in &metrics {
-            for (value, published) in values(point, *index, &metric.name) {
+            for (value, interval, published) in values(point, *index, &metric.name) {
                 let place = place(plot, point, metric, metrics.len(), &redundant, names);
-                let tip = tip(point, metric, value, published, names);
+                let kept = point.varied.iter().filter(|(name, _)| !experiment.is_replicate(name));
+                let label = names.label(kept.map(|(name, value)| (name, value)));
+                let tip = tip(&label, metric, value, interval, published);
+                let half = interval.and_then(|interval| interval.half);
                 let series = place.series.clone();
-                let cell = Cell { x: place.x, y: place.y, series: place.series, value, published, tip };
+                let cell = Cell { x: place.x, y: place.y, series: place.series, value, half, published, tip };
                 let known = panels.iter().position(|p| p.title == place.panel && p.unit == metric.unit);
                 let known = known.unwrap_or_else(|| {
                     let (title, what) = (place.panel, metric.title.clone());
@@ -242,9 +250,12 @@ fn place(
     Position { x, y, series, panel }
 }
 
-fn tip(point: &Point, metric: &Column, value: f64, published: bool, names: &Names) -> String {
-    let whose = if published { "published" } else { "ours" };
-    let label = names.label(point.varied.iter().map(|(name, value)| (name, value)));
+fn tip(label: &str, metric: &Column, value: f64, interval: Option<Interval>, published: bool) -> String {
+    let whose = match (published, interval) {
+        (true, _) => "published".into(),
+        (false, None) => "ours".into(),
+        (false, Some(interval)) => format!("ours, mean of {}", interval.count),
+    };
     let at = if label.is_empty() { String::new() } else { format!("{label}\n") };
-    format!("{at}{}: {} {} ({whose})", metric.title, number(value), metric.unit)
+    format!("{at}{}: {} {} ({whose})", metric.title, with_interval(value, interval), metric.unit)
 }

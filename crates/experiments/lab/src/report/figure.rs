@@ -15,8 +15,14 @@ const HEIGHT: f64 = 320.0;
 pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let frame = Frame { left: 0.0, right: WIDTH - 18.0, top: 26.0, bottom: HEIGHT };
     let is_bar = panel.plot.kind == PlotKind::Bar;
-    let values = panel.cells.iter().map(|cell| cell.value);
     let log = panel.plot.is_log(LogAxis::Y);
+    let ends = |cell: &Cell| {
+        let half = cell.half.unwrap_or(0.0);
+        // A logarithmic axis does not reach 0.
+        let low = Some(cell.value - half).filter(|low| !log || *low > 0.0).unwrap_or(cell.value);
+        [low, cell.value, cell.value + half]
+    };
+    let values = panel.cells.iter().flat_map(ends);
     let y = Scale::of(values, (frame.bottom, frame.top), log, true);
     let y = y.padded(if log { 0.06 } else { 0.0 }, 0.04);
     let ticks: Vec<_> = y.ticks(6).into_iter().map(|(value, label)| (y.place(value), label)).collect();
@@ -122,6 +128,9 @@ fn lines(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize
             positions.sort_by(|a, b| a.0.total_cmp(&b.0));
             marks += positions.len();
             line(&positions, index % COLOURS, published, out);
+            for (x, _, cell) in &positions {
+                error_bar(*x, cell, y, index % COLOURS, out);
+            }
         }
     }
     (marks, axis.ticks)
@@ -180,7 +189,20 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
             (width - 2.0 * inset).max(0.6),
             tip(&cell.tip)
         );
+        error_bar(left + width / 2.0, cell, y, slots[slot].0 % COLOURS, out);
         marks += 1;
     }
     (marks, axis.ticks)
+}
+
+/// Draws the interval of a value.
+fn error_bar(x: f64, cell: &Cell, y: &Scale, colour: usize, out: &mut String) {
+    const HALF_CAP: f64 = 3.0;
+    let Some(half) = cell.half else { return };
+    let (low, high) = (y.place(cell.value - half), y.place(cell.value + half));
+    let (left, right) = (x - HALF_CAP, x + HALF_CAP);
+    put!(
+        out,
+        "<path class=\"error s{colour}\" d=\"M{x:.1} {low:.1}V{high:.1}M{left:.1} {low:.1}H{right:.1}M{left:.1} {high:.1}H{right:.1}\"/>\n"
+    );
 }

@@ -13,8 +13,7 @@ pub mod scale;
 
 use crate::campaign::Campaign;
 use crate::compare::{Comparison, Verdict, compare};
-use crate::number::number;
-use crate::table::Table;
+use crate::table::{Table, with_interval};
 use std::fmt::Write as _;
 
 /// An experiment with its results.
@@ -265,7 +264,7 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
     );
     out.push_str("<div class=\"wide\"><table class=\"published\"><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio<th>note</tr></thead>\n");
     for c in comparisons {
-        let ours = c.ours.map_or("–".into(), number);
+        let ours = c.ours.map_or("–".into(), |ours| with_interval(ours, c.interval));
         let ratio = match c.holds() {
             Some(holds) => if holds { "holds" } else { "fails" }.into(),
             None => c.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}")),
@@ -315,8 +314,8 @@ fn results(table: &Table, out: &mut String) {
             Some(failure) => {
                 put!(out, "<td class=\"failure\" colspan=\"{}\">{}", table.metrics.len(), escape(failure));
             }
-            None => row.values.iter().for_each(|value| {
-                put!(out, "<td class=n>{}", value.map_or("–".into(), number));
+            None => (0..row.values.len()).for_each(|metric| {
+                put!(out, "<td class=n>{}", row.text(metric));
             }),
         }
         out.push_str("</tr>\n");

@@ -1,0 +1,110 @@
+//! Tests of points that repeat a measurement: means, intervals, error bars, and files that cannot have them.
+
+mod synthetic;
+
+use longma_lab::*;
+use std::path::Path;
+
+const TEXT: &str = r#"
+format = 1
+name = "repeated"
+title = "Repeated"
+workload = "synthetic"
+replicates = ["n"]
+
+[parameters]
+fails_at = 4
+
+[sweep]
+mode = ["plain", "fast"]
+n = [1, 2, 3, 4]
+
+[metrics.rate]
+unit = "1/s"
+[metrics.speed_up]
+unit = "times"
+formula = "rate / at(rate, mode = 'plain')"
+
+[sources.book]
+kind = "paper"
+title = "A book"
+
+[[published]]
+at = { mode = "plain" }
+values = { rate = 1500 }
+read = "printed"
+source = "book"
+
+[[plots]]
+title = "Rates"
+kind = "bar"
+x = "mode"
+metrics = ["rate"]
+"#;
+
+/// The campaign's table of `text`, whose points are all run.
+fn with_table(text: &str, check: impl FnOnce(Campaign<'_>, Table)) {
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(text, &registry);
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let campaign = Campaign::plan(&experiment, false, &registry, "1").unwrap();
+    let outcome = campaign.run(&store, &registry, &Options::default(), &(), &Stop::default()).unwrap();
+    let table = Table::of(&campaign, &outcome.results);
+    check(campaign, table);
+}
+
+#[test]
+fn replicates_become_one_row_with_the_interval_of_their_mean() {
+    with_table(TEXT, |campaign, table| {
+        assert_eq!(table.rows.len(), 8);
+        let summarized = table.summarized(&campaign);
+        assert_eq!((summarized.rows.len(), summarized.parameters.as_slice()), (2, &["mode".to_string()][..]));
+        // 1000 n / (1 + n / 8) for n of 1 to 3; 4 fails.
+        let rates = [1000.0 / 1.125, 2000.0 / 1.25, 3000.0 / 1.375];
+        let mean = rates.iter().sum::<f64>() / 3.0;
+        let deviation = (rates.iter().map(|rate| (rate - mean).powi(2)).sum::<f64>() / 2.0).sqrt();
+        let interval = summarized.rows[0].interval(0).unwrap();
+        assert_eq!(interval.count, 3);
+        assert!((interval.mean - mean).abs() < 1e-9);
+        assert!((interval.half.unwrap() - 4.303 * deviation / 3f64.sqrt()).abs() < 1e-9);
+        assert_eq!(summarized.rows[0].failure, None);
+        // The speed-up of each run is exact, so its interval has no length.
+        let speed_up = summarized.rows[1].interval(1).unwrap();
+        assert_eq!((speed_up.mean, speed_up.count), (3.0, 3));
+        assert_eq!(summarized.rows[1].text(1), "3 ± 0");
+        assert!(summarized.rows[0].text(0).contains(" ± "), "{}", summarized.rows[0].text(0));
+
+        let comparisons = compare(campaign.experiment, &summarized);
+        assert_eq!(comparisons.len(), 1);
+        assert_eq!(comparisons[0].interval.unwrap().count, 3);
+
+        let chapters = [Chapter { campaign, table: summarized, command: String::new() }];
+        let page = page(&chapters, "1");
+        assert_eq!(page.matches("class=\"error s0\"").count(), 2);
+        assert!(page.contains("data-marks=\"3\""), "two measured values and a published one");
+        assert!(page.contains("mean of 3"));
+    });
+}
+
+#[test]
+fn without_replicates_a_table_stays_as_it_is() {
+    with_table(&TEXT.replace("replicates = [\"n\"]", ""), |campaign, table| {
+        assert_eq!(table.summarized(&campaign), table);
+    });
+}
+
+#[test]
+fn replicates_that_cannot_be_averaged_are_refused() {
+    let (registry, _) = synthetic::registry();
+    for (from, to, message) in [
+        ("replicates = [\"n\"]", "replicates = [\"m\"]", "`m` is not in [sweep]"),
+        ("x = \"mode\"", "x = \"n\"", "a plot shows the mean over `n`"),
+        ("at = { mode = \"plain\" }", "at = { n = 1 }", "`n` is one of the `replicates`"),
+    ] {
+        let text = TEXT.replace(from, to);
+        let checked = Experiment::check(Path::new("test.toml"), Path::new(""), &text, &registry);
+        let report = checked.report.render(100, false);
+        assert!(checked.experiment.is_none() && report.contains(message), "{report}");
+    }
+}
