@@ -26,7 +26,7 @@ const SWEEPS: [(char, &[&str], &[&str]); 4] = [
 ];
 
 /// Every option of `sweep`, its value, and the kinds that accept it.
-const OF_SWEEP: [(&str, &str, &str); 25] = [
+const OF_SWEEP: [(&str, &str, &str); 26] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "co"),
     ("--connect", "x", "c"),
@@ -50,6 +50,7 @@ const OF_SWEEP: [(&str, &str, &str); 25] = [
     ("--with", "gro=1", "m"),
     ("--megabytes", "8", "m"),
     ("--output", "/nowhere/r.jsonl", "lcom"),
+    ("--html", "/nowhere/r.html", "lcom"),
     ("--journal", "/nowhere/j", "lco"),
     ("--format", "json", "lcom"),
 ];

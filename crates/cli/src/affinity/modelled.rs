@@ -4,7 +4,7 @@
 
 use super::check::wrapped;
 use super::terminal::{self, print, print_json};
-use super::{Format, INTERRUPTED, Outcome, matrix, width};
+use super::{Format, INTERRUPTED, Outcome, matrix, page, report, width};
 use crate::experiment::VERSION;
 use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Costs, Interval, PairResult, differ};
@@ -26,8 +26,13 @@ use std::time::{Duration, Instant};
 /// The machine file of the host in the paper.
 const PUBLISHED: &str = "sandybridge-2x6";
 
-/// Runs the sweep, writes the runs to `output` if given, and prints the report.
-pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBool) -> Outcome {
+/// Runs the sweep, writes the runs and the page to the files of `output` and `html` if given, and prints the report.
+pub fn run(
+    sweep: &Sweep,
+    (output, html): (Option<&Path>, Option<&Path>),
+    format: Format,
+    stop: &AtomicBool,
+) -> Outcome {
     let machine = Machine::open(sweep.machine).map_err(|error| sanitize(&error.to_string()))?;
     let places = of_machine(&machine);
     let nic = nic(&machine)?;
@@ -86,6 +91,9 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     let measured: Vec<Measurement> = measured.into_values().collect();
     let is_whole = measured.len() == runs.len();
     if !measured.is_empty() {
+        if let Some(path) = html {
+            report::write_page(path, output, &page::modelled::page(sweep, &nic, &measured, output)?)?;
+        }
         match format {
             Format::Json => print_json(&as_json(&measured)),
             Format::Table => print(&text(sweep, &nic, &places, &measured, (Some(began.elapsed()), width()))?),
@@ -98,10 +106,10 @@ pub fn run(sweep: &Sweep, output: Option<&Path>, format: Format, stop: &AtomicBo
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the runs in `file`. Returns `None` if it is not the file of a modelled sweep.
+/// Prints the runs in `file`, and writes their page to `html`. Returns `None` if it is not the file of a modelled sweep.
 pub fn report(
     file: &Path,
-    has_page: bool,
+    html: Option<&Path>,
     format: Format,
 ) -> Result<Option<ExitCode>, Box<dyn std::error::Error>> {
     let Some(results_file::Contents { header, known, is_cut, places, nic }) =
@@ -110,25 +118,17 @@ pub fn report(
         return Ok(None);
     };
     terminal::warn_truncated(file, is_cut);
-    if has_page {
-        return Err(format!(
-            "{} holds a modelled sweep, for which there is no page: leave --html out",
-            display_path(file)
-        )
-        .into());
-    }
     let sweep = header.sweep(&known)?;
     let mut known = known;
     known.sort_by_key(|one| (one.pair, one.seed));
+    if known.is_empty() {
+        let command = header.command(file);
+        return Err(format!("{} has no runs yet: make them with `{command}`", display_path(file)).into());
+    }
+    if let Some(path) = html {
+        report::write_page(path, Some(file), &page::modelled::page(&sweep, &nic, &known, Some(file))?)?;
+    }
     match format {
-        _ if known.is_empty() => {
-            return Err(format!(
-                "{} has no runs yet: make them with `{}`",
-                display_path(file),
-                header.command(file)
-            )
-            .into());
-        }
         Format::Json => print_json(&as_json(&known)),
         Format::Table => print(&text(&sweep, &nic, &places, &known, (None, width()))?),
     }?;
@@ -144,7 +144,7 @@ fn check_pairs(machine: &str, places: &[CpuLocation], pairs: &[Pair]) -> Result<
     Err(format!("{machine} has no CPU {cpu}: give --cpus or --pair with CPUs from 0 to {last}"))
 }
 
-fn of_class(measured: &[Measurement], class: Class) -> Vec<&Measurement> {
+pub fn of_class(measured: &[Measurement], class: Class) -> Vec<&Measurement> {
     measured.iter().filter(|one| one.class == class).collect()
 }
 
@@ -159,7 +159,7 @@ fn distinct<'a>(measured: &[&'a Measurement]) -> Vec<&'a Measurement> {
     measured.iter().copied().filter(|one| seen.insert(bits(one))).collect()
 }
 
-fn mean_of(measured: &[&Measurement], value: impl Fn(&Measurement) -> f64) -> Option<Interval> {
+pub fn mean_of(measured: &[&Measurement], value: impl Fn(&Measurement) -> f64) -> Option<Interval> {
     Interval::of(&distinct(measured).into_iter().map(value).collect::<Vec<_>>())
 }
 
@@ -193,7 +193,8 @@ fn text(
 ) -> Result<String, String> {
     let measured = &over_seeds(runs)[..];
     let (best, mtu) = (measured.iter().map(|one| one.gbps).fold(0.0, f64::max), sweep.mtu(nic)?);
-    let mut text = heading(sweep, nic, mtu, (measured.len(), took), width);
+    let heading = description(sweep, nic, mtu, measured.len(), took);
+    let mut text: String = heading.iter().map(|words| wrapped("", words, width)).collect();
     text += &format!("\nThroughput by pair; best {best:.2} Gb/s\n");
     text += &matrix::text(&throughputs(measured), width);
     text += "\nClasses: means over their pairs with 95 % intervals\n";
@@ -217,7 +218,9 @@ fn text(
     text += "\nClasses by the sockets of flow, application and NIC: means, 95 % intervals\n";
     text += &sides(nic, places, measured, width);
     text += "\nBottlenecks, by the cores' CPI stacks\n";
-    text += &limits(sweep, nic, mtu, measured, width);
+    for (class, words) in limits(sweep, nic, mtu, measured) {
+        text += &wrapped(&format!("{:14}", class.word()), &words, width);
+    }
     if sweep.machine != PUBLISHED {
         return Ok(text);
     }
@@ -226,14 +229,8 @@ fn text(
     Ok(format!("{text}\n{}", wrapped("", published, width)))
 }
 
-/// Describes the sweep.
-fn heading(
-    sweep: &Sweep,
-    nic: &Nic,
-    mtu: u64,
-    (pairs, took): (usize, Option<Duration>),
-    width: usize,
-) -> String {
+/// Describes the sweep in a few lines. `took` is the wall time.
+pub fn description(sweep: &Sweep, nic: &Nic, mtu: u64, pairs: usize, took: Option<Duration>) -> Vec<String> {
     let share = match sweep.frame_cycles {
         0 => String::new(),
         _ => format!(", {} % of them in the softirq", sweep.softirq_share),
@@ -254,7 +251,7 @@ fn heading(
         let with = sweep.settings.iter().map(|setting| format!("{}={}", setting.name, setting.value));
         words.push(format!("with {}", with.collect::<Vec<_>>().join(", ")));
     }
-    words.iter().map(|words| wrapped("", words, width)).collect()
+    words
 }
 
 fn throughputs(measured: &[Measurement]) -> Vec<PairResult> {
@@ -288,7 +285,7 @@ fn exceeds_the_error(one: &[f64], other: &[f64]) -> bool {
 
 /// Lists the classes whose throughput or cycles differ significantly (Welch's t-test, 95 %) and by more than the model's
 /// error.
-fn significant_differences(measured: &[Measurement]) -> String {
+pub fn significant_differences(measured: &[Measurement]) -> String {
     let values = |class: Class, value: Quantity| -> Vec<f64> {
         distinct(&of_class(measured, class)).into_iter().map(value).collect()
     };
@@ -373,7 +370,7 @@ fn sides(nic: &Nic, places: &[CpuLocation], measured: &[Measurement], width: usi
     fitted(&headings, 3, &rows, width)
 }
 
-fn present(measured: &[Measurement]) -> Vec<Class> {
+pub fn present(measured: &[Measurement]) -> Vec<Class> {
     Class::ALL.into_iter().filter(|class| !of_class(measured, *class).is_empty()).collect()
 }
 
@@ -433,14 +430,14 @@ fn seeds(runs: &[Measurement], width: usize) -> String {
 }
 
 /// What limits the runs of each class, and the main component of the busier core's CPI stack.
-fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement], width: usize) -> String {
+pub fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement]) -> Vec<(Class, String)> {
     let polls = sweep.settings.iter().any(|setting| setting.name == "busy_us" && setting.value > 0);
     let most_frequent = |all: &mut dyn Iterator<Item = String>| {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         all.for_each(|one| *counts.entry(one).or_default() += 1);
         counts.into_iter().max_by_key(|(_, times)| *times).unwrap_or_default()
     };
-    let mut text = String::new();
+    let mut all = Vec::new();
     for class in Class::ALL {
         let of = of_class(measured, class);
         let Some(gbps) = mean_of(&of, |one| one.gbps) else { continue };
@@ -460,9 +457,9 @@ fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement], widt
             gbps.mean,
             busy * 100.0
         );
-        text += &wrapped(&format!("{:14}", class.word()), &words, width);
+        all.push((class, words));
     }
-    text
+    all
 }
 
 #[cfg(test)]

@@ -1,12 +1,18 @@
-//! Writes the HTML page of a sweep: the matrix of throughputs and a heat map per cost, drawn by `longma-lab`.
+//! Writes the HTML page of a sweep: the matrix of throughputs and a heat map per cost, drawn by `longma-lab`. The pages of
+//! varied and of modelled sweeps have further sections.
+
+mod intervals;
+pub mod modelled;
+mod varied;
 
 use super::report::{percent, setting};
-use longma_affinity::analysis::{Analysis, PairResult, fastest};
+use longma_affinity::analysis::{Analysis, fastest};
+use longma_affinity::pairs::Pair;
 use longma_affinity::sweep::Results;
-use longma_affinity::vary::words;
+use longma_affinity::vary::{Variant, words};
 use longma_lab::{
     Campaign, Chapter, Column, Experiment, Failure, Kind, Metrics, Names, Parameter, Point, Registry, Row,
-    Setting, Stop, Table, Workload, page as lay_out,
+    Section, Setting, Stop, Table, Workload, page_with,
 };
 use longma_text::display_path;
 use std::error::Error;
@@ -23,7 +29,7 @@ impl Workload for Swept {
         NAME
     }
     fn description(&self) -> &str {
-        "pairs of CPUs on a real host"
+        "pairs of CPUs"
     }
     fn parameters(&self) -> &[Parameter] {
         &self.0
@@ -33,40 +39,81 @@ impl Workload for Swept {
     }
 }
 
-/// A plotted quantity: key, name, unit, and its value for a pair.
-type Drawn = (String, &'static str, &'static str, Box<dyn Fn(&PairResult) -> Option<f64>>);
+/// A plotted quantity.
+struct Quantity {
+    key: String,
+    name: String,
+    unit: String,
+}
 
-/// Writes the page.
+impl Quantity {
+    fn new(name: &str, unit: &str) -> Self {
+        // A key has lower-case letters, digits and underscores.
+        let letter =
+            |letter: char| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '_' };
+        Self { key: name.chars().map(letter).collect(), name: name.into(), unit: unit.into() }
+    }
+}
+
+/// The pairs of a sweep with their values, the first of which is the throughput.
+struct Matrix<'a> {
+    title: &'a str,
+    /// Describes the sweep.
+    about: String,
+    quantities: Vec<Quantity>,
+    pairs: Vec<(Pair, Vec<Option<f64>>)>,
+    /// The command that writes the page.
+    command: String,
+}
+
+/// Writes the page of a sweep of a real host.
 ///
 /// # Errors
 /// Fails if there is no result to draw.
-pub fn page(results: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
-    let variants = results.variants().len();
-    let results = &fastest(results);
+pub fn page(all: &Results, file: &Path) -> Result<String, Box<dyn Error>> {
+    let variants = all.variants();
+    let results = &fastest(all);
     let analysis = Analysis::of(results);
     if analysis.pairs.is_empty() {
         return Err(format!("{} has no result to draw", display_path(file)).into());
     }
-    let mut drawn: Vec<Drawn> =
-        vec![("throughput".into(), "throughput", "Gb/s", Box::new(|pair| Some(pair.median_weighed_gbps())))];
-    for (name, unit, value) in analysis.counted_costs() {
-        drawn.push((name.replace([' ', '-'], "_"), name, unit, Box::new(move |pair| value(&pair.costs))));
-    }
+    let counted = analysis.counted_costs();
+    let mut quantities = vec![Quantity::new("throughput", "Gb/s")];
+    quantities.extend(counted.iter().map(|(name, unit, _)| Quantity::new(name, unit)));
+    let pairs = analysis.pairs.iter().map(|pair| {
+        let costs = counted.iter().map(|(.., value)| value(&pair.costs));
+        (pair.pair, std::iter::once(Some(pair.median_weighed_gbps())).chain(costs).collect())
+    });
+    let matrix = Matrix {
+        title: "Throughput by the cores of flow and application",
+        about: about(results, variants.len(), &analysis),
+        quantities,
+        pairs: pairs.collect(),
+        command: format!("longma affinity report {} --html FILE", display_path(file)),
+    };
+    let analyses: Vec<(Variant, Analysis)> = match variants.len() {
+        1 => Vec::new(),
+        _ => variants.into_iter().map(|variant| (variant.clone(), Analysis::of(&all.of(&variant)))).collect(),
+    };
+    let sections = if analyses.is_empty() { Vec::new() } else { varied::sections(all, &analyses) };
+    lay_out(&matrix, &sections)
+}
+
+/// Draws a matrix, followed by sections.
+fn lay_out(matrix: &Matrix<'_>, sections: &[Section]) -> Result<String, Box<dyn Error>> {
     let parameter = |name| Parameter { name, kind: Kind::Integer, default: None, description: "a CPU" };
     let mut registry = Registry::default();
     registry.add(Swept(["flow", "application"].map(parameter)));
-    let text = experiment(results, variants, &analysis, &drawn);
-    let checked = Experiment::check(Path::new("sweep.toml"), Path::new(""), &text, &registry);
+    let checked = Experiment::check(Path::new("sweep.toml"), Path::new(""), &experiment(matrix), &registry);
     let experiment = checked.experiment.ok_or_else(|| checked.report.render(100, false))?;
     let campaign = Campaign::plan(&experiment, false, &registry, crate::experiment::VERSION)?;
-    let table = table(&campaign, &analysis, &drawn);
-    let command = format!("longma affinity report {} --html FILE", display_path(file));
-    Ok(lay_out(&[Chapter { campaign, table, command }], crate::experiment::VERSION))
+    let table = table(&campaign, matrix);
+    let command = matrix.command.clone();
+    Ok(page_with(&[Chapter { campaign, table, command }], sections, crate::experiment::VERSION))
 }
 
-/// Describes the sweep as an experiment file.
-fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[Drawn]) -> String {
-    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+/// Describes the sweep and its classes.
+fn about(results: &Results, variants: usize, analysis: &Analysis) -> String {
     let mut about = setting(&results.header).join(". ") + ".";
     if let Some(sample) = results.samples.first().filter(|_| variants > 1) {
         let _ =
@@ -87,20 +134,27 @@ fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[
         );
     }
     about.extend(analysis.remarks.iter().map(|remark| format!(" Note: {remark}.")));
-    let list = |of: fn(&PairResult) -> u32| {
-        analysis.pairs.iter().map(|pair| of(pair).to_string()).collect::<Vec<_>>().join(", ")
+    about
+}
+
+/// Describes the matrix as an experiment file.
+fn experiment(matrix: &Matrix<'_>) -> String {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let list = |of: fn(&Pair) -> u32| {
+        matrix.pairs.iter().map(|(pair, _)| of(pair).to_string()).collect::<Vec<_>>().join(", ")
     };
     let mut text = format!(
-        "format = 1\nname = \"{NAME}\"\ntitle = \"Throughput by the cores of flow and application\"\ndescription = {}\nworkload = \"{NAME}\"\n\n\
+        "format = 1\nname = \"{NAME}\"\ntitle = {}\ndescription = {}\nworkload = \"{NAME}\"\n\n\
          [[zip]]\nflow = [{}]\napplication = [{}]\n\n",
-        quoted(&about),
-        list(|pair| pair.pair.flow),
-        list(|pair| pair.pair.application)
+        quoted(matrix.title),
+        quoted(&matrix.about),
+        list(|pair| pair.flow),
+        list(|pair| pair.application)
     );
-    for (key, name, unit, _) in drawn {
+    for Quantity { key, name, unit } in &matrix.quantities {
         let _ = write!(text, "[metrics.{key}]\nunit = {}\ntitle = {}\n\n", quoted(unit), quoted(name));
     }
-    for (index, (key, name, _, _)) in drawn.iter().enumerate() {
+    for (index, Quantity { key, name, .. }) in matrix.quantities.iter().enumerate() {
         let (kind, title) =
             if index == 0 { ("circles", "Throughput".into()) } else { ("heat", format!("Cost: {name}")) };
         let _ = write!(
@@ -112,11 +166,11 @@ fn experiment(results: &Results, variants: usize, analysis: &Analysis, drawn: &[
     text
 }
 
-fn table(campaign: &Campaign<'_>, analysis: &Analysis, drawn: &[Drawn]) -> Table {
-    let column = |(key, name, unit, _): &Drawn| Column {
-        name: key.clone(),
-        title: (*name).into(),
-        unit: (*unit).into(),
+fn table(campaign: &Campaign<'_>, matrix: &Matrix<'_>) -> Table {
+    let column = |quantity: &Quantity| Column {
+        name: quantity.key.clone(),
+        title: quantity.name.clone(),
+        unit: quantity.unit.clone(),
         better: None,
         depends_on_host: false,
     };
@@ -128,21 +182,21 @@ fn table(campaign: &Campaign<'_>, analysis: &Analysis, drawn: &[Drawn]) -> Table
     let number = |point: &Point, name: &str| point.parameter(name).and_then(Setting::number);
     let row = |point: &Point| {
         let (flow, application) = (number(point, "flow")?, number(point, "application")?);
-        let result = analysis.pairs.iter().find(|result| {
-            f64::from(result.pair.flow) == flow && f64::from(result.pair.application) == application
-        })?;
+        let is_pair =
+            |pair: &Pair| f64::from(pair.flow) == flow && f64::from(pair.application) == application;
+        let (_, values) = matrix.pairs.iter().find(|(pair, _)| is_pair(pair))?;
         Some(Row {
             key: point.key.clone(),
             machine: None,
             settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
-            values: drawn.iter().map(|(_, _, _, value)| value(result)).collect(),
+            values: values.clone(),
             failure: None,
             shortened: false,
         })
     };
     Table {
         parameters,
-        metrics: drawn.iter().map(column).collect(),
+        metrics: matrix.quantities.iter().map(column).collect(),
         rows: campaign.points.iter().filter_map(row).collect(),
         missing: 0,
         unknown: Vec::new(),

@@ -19,7 +19,7 @@ pub struct Arguments {
     /// The results file.
     #[arg(value_name = "FILE", default_value = "affinity.jsonl")]
     file: PathBuf,
-    /// Also write an HTML page with the matrix and a heat map per cost.
+    /// Also write an HTML page with the matrix, a heat map per cost, and effects and classes with their intervals.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Output format.
@@ -28,24 +28,34 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    if let Some(code) = modelled::report(&arguments.file, arguments.html.is_some(), arguments.format)? {
+    let (file, html) = (&arguments.file, arguments.html.as_deref());
+    if let Some(code) = modelled::report(file, html, arguments.format)? {
         return Ok(code);
     }
-    let results = Results::read(&arguments.file)?;
-    terminal::warn_truncated(&arguments.file, results.is_cut);
-    if let Some(path) = &arguments.html {
-        if is_one_file(path, &arguments.file) {
-            let path = display_path(path);
-            return Err(format!(
-                "--html: {path} is the results file, which the page would overwrite: name another file"
-            )
-            .into());
-        }
-        let page = sanitize_lines(&page::page(&results, &arguments.file)?);
-        longma_lab::write_atomically(path, page.as_bytes())
-            .map_err(|error| format!("cannot write {}: {error}", display_path(path)))?;
+    let results = Results::read(file)?;
+    terminal::warn_truncated(file, results.is_cut);
+    if let Some(path) = html {
+        write_page(path, Some(file), &page::page(&results, file)?)?;
     }
     print(&results, arguments.format)
+}
+
+/// Writes an HTML page to `path`, unless that is the results file.
+pub fn write_page(path: &Path, results: Option<&Path>, page: &str) -> Result<(), String> {
+    check_page(path, results)?;
+    longma_lab::write_atomically(path, sanitize_lines(page).as_bytes())
+        .map_err(|error| format!("cannot write {}: {error}", display_path(path)))
+}
+
+/// Rejects a page that would overwrite the results file.
+pub fn check_page(path: &Path, results: Option<&Path>) -> Result<(), String> {
+    match results.is_some_and(|results| path == results || is_one_file(path, results)) {
+        false => Ok(()),
+        true => Err(format!(
+            "--html: {} is the results file, which the page would overwrite: name another file",
+            display_path(path)
+        )),
+    }
 }
 
 /// Whether both paths name the same existing file, after following links.

@@ -3,7 +3,7 @@
 
 use super::option_scope::{self, Method, ScopedOption};
 use super::{
-    Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, modelled, pair,
+    Format, INTERRUPTED, JournalOption, Outcome, chosen, cpus, interface, interruption, modelled, page, pair,
     report, restore, terminal,
 };
 use longma_affinity::counters::Reading;
@@ -17,7 +17,7 @@ use longma_affinity::preflight::{Severity, allowed, check};
 use longma_affinity::setting::{Interface, Setting};
 use longma_affinity::steering::Steering;
 use longma_affinity::sweep::{self, Header, Plan, ResultFile, Results, Sample, Setup, SweepError};
-use longma_affinity::vary::{self, Variant, Variation, variants};
+use longma_affinity::vary::{self, SweepParameter, Variant, Variation, variants};
 use longma_cpu_set::CpuSet;
 use longma_text::{display_path, sanitize};
 use longma_workloads::pairs::{self, ReceiverSetting, Sweep};
@@ -27,6 +27,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// The results file of a sweep of a real host, unless another is named.
+const DEFAULT_OUTPUT: &str = "affinity.jsonl";
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -40,6 +43,9 @@ pub struct Arguments {
     /// with --model].
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Also write an HTML page with the matrix, a heat map per cost, and effects and classes with their intervals.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     journal: JournalOption,
     /// Output format.
@@ -133,8 +139,9 @@ struct RunOptions {
     cpus: Option<CpuSet>,
     /// Measure each pair with each of these values of an interface setting, for example gro=1,0. May be repeated.
     ///
-    /// With several settings, all combinations are measured. Settings: gro, lro, tso, gso, rx-ring, rx-usecs, mtu,
-    /// threaded, busy-poll, rfs, xps (a mask).
+    /// With several settings, all combinations are measured. Settings: gro, lro, tso, gso, rx-ring, rx-usecs,
+    /// adaptive-rx, mtu, threaded, napi-defer-hard-irqs, gro-flush-timeout, irq-suspend-timeout, gro-max-size,
+    /// gso-max-size, gro-ipv4-max-size, gso-ipv4-max-size, busy-poll, rfs, arfs, xps (a mask), zero-copy.
     #[arg(long = "vary", value_name = "NAME=VALUE,...")]
     variations: Vec<Variation>,
     /// Measure each pair this many times [default: 3].
@@ -164,6 +171,11 @@ pub struct Testbed {
 
 pub fn run(arguments: &Arguments) -> Outcome {
     arguments.check_options()?;
+    let html = arguments.html.as_deref();
+    let results_path = arguments.output.as_deref();
+    if let Some(path) = html {
+        report::check_page(path, results_path.or(Some(Path::new(DEFAULT_OUTPUT))))?;
+    }
     let stop = interruption()?;
     let which = &arguments.which;
     if let Some(machine) = &arguments.model.model {
@@ -190,9 +202,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
             mtu: arguments.what.mtu.map(u64::from),
             settings: with.clone(),
         };
-        return modelled::run(&sweep, arguments.output.as_deref(), arguments.format, &stop);
+        return modelled::run(&sweep, (results_path, html), arguments.format, &stop);
     }
-    let variants = which.variants(arguments.what.lab)?;
+    let variants = which.variants(&arguments.what)?;
     let (repeats, seconds) = (which.repeats.unwrap_or(3), which.seconds.unwrap_or(2));
     let rounds = u64::from(repeats) * which.pairs.len().max(4096) as u64 * variants.len() as u64;
     let mut testbed = Testbed::set_up(&arguments.what, seconds, rounds)?;
@@ -206,13 +218,17 @@ pub fn run(arguments: &Arguments) -> Outcome {
     let plan = Plan { pairs, variants, repeats, seed: which.seed };
     // Recover from a killed sweep first, so that its messages precede the comparison with the results file.
     drop(arguments.journal.begin(&testbed.host)?);
-    let output = arguments.output.as_deref().unwrap_or(Path::new("affinity.jsonl"));
+    let output = results_path.unwrap_or(Path::new(DEFAULT_OUTPUT));
     let mut results = ResultFile::open(output, &testbed.header)?;
     terminal::warn_truncated(output, results.is_cut);
     let outcome = measure(&plan, &mut testbed, &arguments.journal, &mut results, &stop)
         .map_err(|error| with_progress(&error.to_string(), &results, output))?;
     drop((results, testbed));
-    report::print(&Results::read(output)?, arguments.format)?;
+    let results = Results::read(output)?;
+    if let Some(path) = html.filter(|_| results.nothing().is_none()) {
+        report::write_page(path, Some(output), &page::page(&results, output)?)?;
+    }
+    report::print(&results, arguments.format)?;
     if outcome.stopped {
         terminal::warn("stopped; the same command continues with the missing runs");
         return Ok(ExitCode::from(INTERRUPTED));
@@ -328,7 +344,15 @@ fn describe_failure(error: &SweepError, removal: Option<String>, header: &Header
 
 impl RunOptions {
     /// All combinations of the varied settings.
-    fn variants(&self, is_lab: bool) -> Result<Vec<Variant>, String> {
+    fn variants(&self, what: &LoadOptions) -> Result<Vec<Variant>, String> {
+        let is_varied = |parameter| self.variations.iter().any(|variation| variation.parameter == parameter);
+        if is_varied(SweepParameter::Rfs) && is_varied(SweepParameter::Arfs) {
+            return Err("--vary rfs and arfs set the same flow tables: vary one of them".into());
+        }
+        if is_varied(SweepParameter::ZeroCopy) && (what.has_command() || what.copy) {
+            let option = if what.copy { "--copy" } else { "a load command" };
+            return Err(format!("--vary zero-copy is an option of iperf3: leave {option} out"));
+        }
         for (index, variation) in self.variations.iter().enumerate() {
             let parameter = variation.parameter;
             if self.variations[..index].iter().any(|other| other.parameter == parameter) {
@@ -336,7 +360,7 @@ impl RunOptions {
             }
             // A killed sweep's namespaces disappear together with their settings; a setting of the whole host would
             // stay changed.
-            if is_lab && parameter.is_of_host() {
+            if what.lab && parameter.is_of_host() {
                 return Err(format!(
                     "{parameter} is a setting of the whole host, not of --lab: vary it with --interface"
                 ));

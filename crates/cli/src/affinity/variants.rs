@@ -8,21 +8,21 @@ use crate::experiment::columns::rows as fitted;
 use longma_affinity::analysis::{Analysis, Interval, PairResult};
 use longma_affinity::pairs::Pair;
 use longma_affinity::sweep::Results;
-use longma_affinity::vary::{SweepParameter, Variant, words};
+use longma_affinity::vary::{SweepParameter, Value, Variant, words};
 use longma_lab::{Contribution, Game, MAX_MECHANISMS};
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
 /// The effect of changing one setting, over all pairs and all values of the other settings.
-struct Effect {
-    parameter: SweepParameter,
-    from: u64,
-    to: u64,
+pub struct Effect {
+    pub parameter: SweepParameter,
+    pub from: Value,
+    pub to: Value,
     /// Difference of the medians, Gb/s.
-    gbps: Interval,
+    pub gbps: Interval,
     /// Difference in core-milliseconds per Gbit; `None` if they were not counted.
-    core_ms: Option<Interval>,
+    pub core_ms: Option<Interval>,
 }
 
 /// Prints the results of a sweep with several variants.
@@ -59,10 +59,10 @@ pub fn print(results: &Results, by_variant: &[(Variant, Analysis)], format: Form
 }
 
 /// Compares the first value of each setting with each of its other values, among variants that are otherwise equal.
-fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
-    let mut values: BTreeMap<SweepParameter, BTreeSet<u64>> = BTreeMap::new();
+pub fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
+    let mut values: BTreeMap<SweepParameter, BTreeSet<Value>> = BTreeMap::new();
     for (parameter, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
-        values.entry(*parameter).or_default().insert(*value);
+        values.entry(*parameter).or_default().insert(value.clone());
     }
     let mut effects = Vec::new();
     for (parameter, values) in values {
@@ -74,7 +74,7 @@ fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
                 by_variant.iter().filter(|(variant, _)| variant.get(&parameter) == Some(&from))
             {
                 let mut other = variant.clone();
-                other.insert(parameter, to);
+                other.insert(parameter, to.clone());
                 let Some((_, after)) = by_variant.iter().find(|(variant, _)| *variant == other) else {
                     continue;
                 };
@@ -85,7 +85,13 @@ fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
                 }
             }
             if let Some(gbps) = Interval::of(&gbps) {
-                effects.push(Effect { parameter, from, to, gbps, core_ms: Interval::of(&core_ms) });
+                effects.push(Effect {
+                    parameter,
+                    from: from.clone(),
+                    to,
+                    gbps,
+                    core_ms: Interval::of(&core_ms),
+                });
             }
         }
     }
@@ -113,8 +119,8 @@ fn text(results: &Results, by_variant: &[(Variant, Analysis)], effects: &[Effect
     let row = |effect: &Effect| {
         vec![
             effect.parameter.to_string(),
-            effect.parameter.shown(effect.from),
-            effect.parameter.shown(effect.to),
+            effect.parameter.shown(&effect.from),
+            effect.parameter.shown(&effect.to),
             with_half(&effect.gbps),
             effect.core_ms.as_ref().map_or("-".into(), with_half),
         ]
@@ -164,37 +170,37 @@ fn throughputs(by_variant: &[(Variant, Analysis)], width: usize) -> String {
 
 /// The Shapley value of a setting: its share of the change from the first values of all settings to their last values.
 #[derive(Debug)]
-struct Share {
-    parameter: SweepParameter,
-    from: u64,
-    to: u64,
-    gbps: Contribution,
-    core_ms: Option<Contribution>,
+pub struct Share {
+    pub parameter: SweepParameter,
+    pub from: Value,
+    pub to: Value,
+    pub gbps: Contribution,
+    pub core_ms: Option<Contribution>,
 }
 
 /// The share of each setting, averaged over all orders of changing the settings and over the pairs measured in all
 /// variants. Returns the reason if it cannot be computed.
-fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
-    let mut values: BTreeMap<SweepParameter, BTreeSet<u64>> = BTreeMap::new();
+pub fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
+    let mut values: BTreeMap<SweepParameter, BTreeSet<Value>> = BTreeMap::new();
     for (parameter, value) in by_variant.iter().flat_map(|(variant, _)| variant) {
-        values.entry(*parameter).or_default().insert(*value);
+        values.entry(*parameter).or_default().insert(value.clone());
     }
-    let ends = |(parameter, values): (&SweepParameter, &BTreeSet<u64>)| {
-        Some((*parameter, *values.first()?, *values.last()?))
+    let ends = |(parameter, values): (&SweepParameter, &BTreeSet<Value>)| {
+        Some((*parameter, values.first()?.clone(), values.last()?.clone()))
     };
-    let ends: Vec<(SweepParameter, u64, u64)> =
+    let ends: Vec<(SweepParameter, Value, Value)> =
         values.iter().filter_map(ends).filter(|(_, from, to)| from != to).collect();
     if ends.len() > MAX_MECHANISMS {
         return Err(format!("more than {MAX_MECHANISMS} settings were varied"));
     }
     let fixed = values.iter().filter(|(_, values)| values.len() == 1);
-    let fixed: Vec<(SweepParameter, u64)> =
-        fixed.filter_map(|(parameter, values)| Some((*parameter, *values.first()?))).collect();
+    let fixed: Vec<(SweepParameter, Value)> =
+        fixed.filter_map(|(parameter, values)| Some((*parameter, values.first()?.clone()))).collect();
     let subset = |number: usize| {
-        let of = |(bit, (parameter, from, to)): (usize, &(SweepParameter, u64, u64))| {
-            (*parameter, if number >> bit & 1 == 1 { *to } else { *from })
+        let of = |(bit, (parameter, from, to)): (usize, &(SweepParameter, Value, Value))| {
+            (*parameter, if number >> bit & 1 == 1 { to.clone() } else { from.clone() })
         };
-        let variant: Variant = ends.iter().enumerate().map(of).chain(fixed.iter().copied()).collect();
+        let variant: Variant = ends.iter().enumerate().map(of).chain(fixed.iter().cloned()).collect();
         let found = by_variant.iter().find(|(of, analysis)| *of == variant && !analysis.pairs.is_empty());
         found.map(|(_, analysis)| analysis).ok_or_else(|| format!("{} has no result", words(&variant)))
     };
@@ -212,10 +218,10 @@ fn shares(by_variant: &[(Variant, Analysis)]) -> Result<Vec<Share>, String> {
         .ok_or("no pair has a result in every combination")?
         .contributions();
     let core_ms = game(&|one| one.costs.core_ms).map(|game| game.contributions());
-    let share = |(index, (parameter, from, to)): (usize, &(SweepParameter, u64, u64))| Share {
+    let share = |(index, (parameter, from, to)): (usize, &(SweepParameter, Value, Value))| Share {
         parameter: *parameter,
-        from: *from,
-        to: *to,
+        from: from.clone(),
+        to: to.clone(),
         gbps: gbps[index],
         core_ms: core_ms.as_ref().map(|of| of[index]),
     };
@@ -229,7 +235,7 @@ fn in_table(shares: &[Share], width: usize) -> String {
     let row = |share: &Share| {
         let of = &share.gbps;
         let ms = share.core_ms.map_or("-".into(), |of| number(of.shapley));
-        let (from, to) = (share.from.to_string(), share.to.to_string());
+        let (from, to) = (share.parameter.shown(&share.from), share.parameter.shown(&share.to));
         vec![share.parameter.to_string(), from, to, number(of.shapley), number(of.alone), number(of.last), ms]
     };
     let words = "Share of each setting: over all orders (Shapley value), alone, and after all others; means over pairs";
@@ -238,27 +244,28 @@ fn in_table(shares: &[Share], width: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::affinity::matrix::tests::{made_up, pairs};
 
+    fn variant(gro: u64, mtu: u64) -> Variant {
+        Variant::from([(SweepParameter::Gro, gro.into()), (SweepParameter::Mtu, mtu.into())])
+    }
+
     /// A sweep whose rate depends on two settings as given by `rate`.
-    fn varied(rate: impl Fn(u64, u64) -> Option<f64>) -> Vec<(Variant, Analysis)> {
+    pub fn varied(rate: impl Fn(u64, u64) -> Option<f64>) -> Vec<(Variant, Analysis)> {
         let mut all = Vec::new();
         for (gro, mtu) in [(0, 1500), (0, 9000), (1, 1500), (1, 9000)] {
             let mut results = made_up(&pairs(2));
             for sample in &mut results.samples {
-                sample.variant = Variant::from([(SweepParameter::Gro, gro), (SweepParameter::Mtu, mtu)]);
+                sample.variant = variant(gro, mtu);
                 match (rate(gro, mtu), &mut sample.rate) {
                     (Some(gbps), Some(rate)) => rate.gbps = gbps,
                     (None, rate) => *rate = None,
                     _ => {}
                 }
             }
-            all.push((
-                Variant::from([(SweepParameter::Gro, gro), (SweepParameter::Mtu, mtu)]),
-                Analysis::of(&results),
-            ));
+            all.push((variant(gro, mtu), Analysis::of(&results)));
         }
         all
     }
@@ -287,12 +294,11 @@ mod tests {
     #[test]
     fn the_tables_of_many_settings_fit_into_eighty_columns() {
         let results = made_up(&pairs(12));
-        let variant =
-            |gro| {
-                Variant::from_iter(SweepParameter::ALL.map(|parameter| {
-                    (parameter, if parameter == SweepParameter::Gro { gro } else { 32_768 })
-                }))
-            };
+        let variant = |gro: u64| {
+            Variant::from_iter(SweepParameter::ALL.map(|parameter| {
+                (parameter, if parameter == SweepParameter::Gro { gro } else { 32_768 }.into())
+            }))
+        };
         let by_variant: Vec<(Variant, Analysis)> =
             [0, 1].map(|gro| (variant(gro), Analysis::of(&results))).into();
         let text = text(&results, &by_variant, &effects(&by_variant), 80);

@@ -63,6 +63,7 @@ fn scattered(
     let model = Model {
         queues: vec![Queue { node: Some(0), load: part / queues as f64, open: Some(all.clone()) }; queues],
         threads: vec![Thread { load: part / threads as f64, open: Some(all) }; threads],
+        distances: Default::default(),
         other: places.iter().map(|place| (place.cpu, below(100) as f64 / 1000.0)).collect(),
         links,
         places,

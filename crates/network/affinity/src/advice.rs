@@ -48,8 +48,8 @@ pub struct Evaluation {
     pub choice: PairResult,
 }
 
-/// Ranks pairs by topology: close to the NIC first, then by class, then those on one node, as a cache may span several.
-/// CPU 0 comes last, because most other work runs on it.
+/// Ranks pairs by topology: flows closest to the NIC by the distance of their nodes first, then by class, then those on
+/// one node, as a cache may span several. CPU 0 comes last, because most other work runs on it.
 pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
     let node_of = |cpu: u32| places.iter().find(|place| place.cpu == cpu).map(|place| place.node);
     let nodes = nic.nodes();
@@ -66,9 +66,16 @@ pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Cand
         let pair = candidate.pair;
         let uses_first = pair.flow == 0 || pair.application == 0;
         let is_split = node_of(pair.flow) != node_of(pair.application);
-        (candidate.is_near == Some(false), rank(candidate.class), is_split, uses_first, pair)
+        let distance = node_of(pair.flow).and_then(|node| distance_from(nic, node));
+        (distance, rank(candidate.class), is_split, uses_first, pair)
     });
     all
+}
+
+/// Distance from the NIC, or the closest NIC below the interface, to `node`; `None` if no NIC's node is known.
+fn distance_from(nic: &Nic, node: u32) -> Option<u32> {
+    let own = |nic: &Nic| Some(nic.distances.between(nic.node?, node));
+    std::iter::once(nic).chain(&nic.lower).filter_map(own).min()
 }
 
 /// Evaluates a measurement of candidates that are ranked by topology. Ignores pairs with less than half as many runs as

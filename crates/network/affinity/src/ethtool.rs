@@ -1,8 +1,9 @@
 //! Reads and changes a NIC driver's offloads, rings, interrupt coalescing and channels by the ethtool ioctl.
-//! `interface` reads sysfs.
+//! `merge_sizes` and `suspension` do so for the properties that only netlink has, and `interface` reads sysfs.
 //!
 //! Source: Linux include/uapi/linux/ethtool.h (commands and structures), sockios.h (SIOCETHTOOL).
 
+use crate::{merge_sizes, suspension};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -35,6 +36,24 @@ pub enum DriverProperty {
     MaxChannels,
     /// Number of queues that both receive and send.
     CombinedChannels,
+    /// Whether the driver adapts the delay of receive interrupts to the load: 0 or 1.
+    AdaptiveRx,
+    /// Whether n-tuple filters, and with them accelerated RFS, are on: 0 or 1.
+    Ntuple,
+    /// Maximum bytes of a received packet of merged segments: IPv6, and IPv4 before Linux 6.3.
+    GroMaxSize,
+    /// Maximum bytes of a sent packet before segmentation: IPv6, and IPv4 before Linux 6.3.
+    GsoMaxSize,
+    /// Maximum bytes of a received packet of merged segments over IPv4.
+    #[serde(rename = "gro-ipv4-max-size")]
+    GroIpv4MaxSize,
+    /// Maximum bytes of a sent packet before segmentation over IPv4.
+    #[serde(rename = "gso-ipv4-max-size")]
+    GsoIpv4MaxSize,
+    /// The largest packet that the driver segments, in bytes.
+    TsoMaxSize,
+    /// Maximum nanoseconds for which the interrupts of each NAPI instance stay suspended while an application polls.
+    IrqSuspendTimeout,
 }
 
 /// Location of a property: the command that reads the structure, the command that writes it (if supported here), and
@@ -49,26 +68,13 @@ struct Location {
 /// Number of words in the longest structure used here, `ethtool_coalesce`.
 const WORDS: usize = 24;
 const ETH_FLAG_LRO_BIT: u32 = 15;
+const ETH_FLAG_NTUPLE_BIT: u32 = 27;
 
 impl DriverProperty {
-    /// All properties.
-    pub const ALL: [DriverProperty; 11] = [
-        Self::Gro,
-        Self::Lro,
-        Self::Tso,
-        Self::Gso,
-        Self::RxChecksum,
-        Self::RxRing,
-        Self::MaxRxRing,
-        Self::RxUsecs,
-        Self::Channels,
-        Self::MaxChannels,
-        Self::CombinedChannels,
-    ];
-
-    fn location(self) -> Location {
+    /// `None` for properties that only netlink has.
+    fn location(self) -> Option<Location> {
         let at = |get, set, word| Location { get, set, word, bit: None };
-        match self {
+        Some(match self {
             Self::Gro => at(0x2b, Some(0x2c), 1),
             Self::Lro => Location { get: 0x25, set: Some(0x26), word: 1, bit: Some(ETH_FLAG_LRO_BIT) },
             Self::Tso => at(0x1e, Some(0x1f), 1),
@@ -84,7 +90,16 @@ impl DriverProperty {
             Self::MaxChannels => at(0x3c, None, 1),
             Self::Channels => at(0x3c, None, 5),
             Self::CombinedChannels => at(0x3c, None, 8),
-        }
+            // use_adaptive_rx_coalesce is the tenth word.
+            Self::AdaptiveRx => at(0x0e, Some(0x0f), 10),
+            Self::Ntuple => Location { get: 0x25, set: Some(0x26), word: 1, bit: Some(ETH_FLAG_NTUPLE_BIT) },
+            Self::GroMaxSize
+            | Self::GsoMaxSize
+            | Self::GroIpv4MaxSize
+            | Self::GsoIpv4MaxSize
+            | Self::TsoMaxSize
+            | Self::IrqSuspendTimeout => return None,
+        })
     }
 }
 
@@ -93,7 +108,12 @@ impl DriverProperty {
 /// # Errors
 /// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name.
 pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
-    let location = property.location();
+    let Some(location) = property.location() else {
+        return match property {
+            DriverProperty::IrqSuspendTimeout => suspension::get(interface),
+            _ => merge_sizes::get(interface, property),
+        };
+    };
     let words = query(interface, location.get)?;
     Ok(match (property, location.bit) {
         // Combined channels also receive.
@@ -110,7 +130,12 @@ pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
 /// # Errors
 /// The kernel's error; `Unsupported` for a property that cannot be set here.
 pub fn set(interface: &str, property: DriverProperty, value: u64) -> io::Result<()> {
-    let location = property.location();
+    let Some(location) = property.location() else {
+        return match property {
+            DriverProperty::IrqSuspendTimeout => suspension::set(interface, value),
+            _ => merge_sizes::set(interface, property, value),
+        };
+    };
     let command = location.set.ok_or(io::ErrorKind::Unsupported)?;
     let mut words = query(interface, location.get)?;
     let value = u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput)?;

@@ -5,7 +5,7 @@ use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::rss_table::RssTable;
-use crate::sockets::Socket;
+use crate::sockets::{DatagramSocket, Socket};
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,8 @@ pub struct FakeHost {
     writes: Mutex<Vec<(String, String)>>,
     /// RSS configuration of all its interfaces; `None` if drivers do not report one.
     pub rss_table: Option<RssTable>,
+    /// UDP sockets.
+    pub datagram_sockets: Vec<DatagramSocket>,
     /// Addresses of all its interfaces.
     pub addresses: Vec<IpAddr>,
     /// MTU range of all its interfaces; `None` if the kernel does not report one.
@@ -37,6 +39,8 @@ pub struct FakeHost {
     /// Pairs of (file, text) with a dependency: the first text can be written only while the second file holds its
     /// text.
     pub wants: Vec<((String, String), (String, String))>,
+    /// Properties of drivers that are rounded up to a multiple of a number when they are set.
+    pub rounded: BTreeMap<DriverProperty, u64>,
     /// How its /sys differs from the network namespace of the process, if it does.
     pub foreign_sysfs: Option<String>,
     /// Files and directories that another process has locked.
@@ -178,7 +182,11 @@ impl Host for FakeHost {
     }
 
     fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()> {
-        self.put_driver(interface, fact, value);
+        self.put_driver(
+            interface,
+            fact,
+            value.next_multiple_of(self.rounded.get(&fact).copied().unwrap_or(1)),
+        );
         Ok(())
     }
 
@@ -192,6 +200,10 @@ impl Host for FakeHost {
 
     fn sockets(&self) -> io::Result<Vec<Socket>> {
         self.sockets.lock().unwrap().clone().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn datagram_sockets(&self) -> io::Result<Vec<DatagramSocket>> {
+        Ok(self.datagram_sockets.clone())
     }
 
     fn addresses(&self, _interface: &str) -> Vec<IpAddr> {

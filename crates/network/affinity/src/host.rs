@@ -6,7 +6,7 @@ use crate::identity::{self, Identity};
 use crate::links::{self, Links};
 use crate::packet_size;
 use crate::rss_table::{self, RssTable};
-use crate::sockets::{self, Socket};
+use crate::sockets::{self, DatagramSocket, Socket};
 use longma_cpu_set::CpuSet;
 use longma_topology::{CpuLocation, Sysfs};
 use rustix::fs::FlockOperation;
@@ -76,6 +76,12 @@ pub trait Host: Sync {
     /// # Errors
     /// The error of the operating system: ENOENT if the kernel has no sock_diag.
     fn sockets(&self) -> io::Result<Vec<Socket>>;
+
+    /// UDP sockets of the network namespace. The kernel does not count their bytes.
+    ///
+    /// # Errors
+    /// The error of the operating system: ENOENT if the kernel has no sock_diag of UDP.
+    fn datagram_sockets(&self) -> io::Result<Vec<DatagramSocket>>;
 
     /// Addresses of an interface.
     fn addresses(&self, interface: &str) -> Vec<IpAddr>;
@@ -240,6 +246,10 @@ impl Host for Tree {
 
     fn sockets(&self) -> io::Result<Vec<Socket>> {
         self.with_drivers(sockets::dump)
+    }
+
+    fn datagram_sockets(&self) -> io::Result<Vec<DatagramSocket>> {
+        self.with_drivers(sockets::dump_datagrams)
     }
 
     fn addresses(&self, interface: &str) -> Vec<IpAddr> {

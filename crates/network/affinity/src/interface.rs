@@ -8,6 +8,7 @@ mod layers;
 pub use layers::Kind;
 
 use crate::host::Host;
+use crate::numa::NodeDistances;
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub struct Nic {
     pub device: Option<Device>,
     /// NUMA node of the interface, or of all interfaces below it; `None` if the system does not report one.
     pub node: Option<u32>,
+    /// Distances from its node to the others.
+    #[serde(default, skip_serializing_if = "NodeDistances::is_empty")]
+    pub distances: NodeDistances,
     /// Link speed in Mbit/s; `None` if not reported, as for virtual interfaces.
     pub speed_mbps: Option<u64>,
     /// MTU in bytes.
@@ -107,8 +111,13 @@ pub fn read(host: &dyn Host, name: &Interface) -> Option<Nic> {
         let mut nodes = nic.lower.iter().map(|lower| lower.node);
         let first = nodes.next().flatten();
         nic.node = nic.node.or(first.filter(|_| nodes.all(|node| node == first)));
+        nic.distances = distances(host, nic.node);
     }
     Some(nic)
+}
+
+fn distances(host: &dyn Host, node: Option<u32>) -> NodeDistances {
+    node.map(|node| NodeDistances::from(host, node)).unwrap_or_default()
 }
 
 fn read_one(host: &dyn Host, name: &Interface) -> Option<Nic> {
@@ -130,6 +139,7 @@ fn read_one(host: &dyn Host, name: &Interface) -> Option<Nic> {
     // For virtio, the PCI device with the node and the interrupts is one level up.
     let devices = ["device", "device/.."];
     let node = devices.iter().find_map(|device| number(&format!("{device}/numa_node")));
+    let node = node.and_then(|node| u32::try_from(node).ok());
     Some(Nic {
         name: name.clone(),
         kind: layers::kind(host, name),
@@ -139,7 +149,8 @@ fn read_one(host: &dyn Host, name: &Interface) -> Option<Nic> {
             let port = number("dev_port").and_then(|port| u32::try_from(port).ok());
             Device { name, port }
         }),
-        node: node.and_then(|node| u32::try_from(node).ok()),
+        node,
+        distances: distances(host, node),
         speed_mbps: number("speed").filter(|speed| (1..u64::from(u32::MAX)).contains(speed)),
         mtu: number("mtu"),
         state: text("operstate").unwrap_or_else(|| "unknown".into()),

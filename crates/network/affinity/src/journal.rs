@@ -388,31 +388,37 @@ impl<'a> Journal<'a> {
             self.changes.push(new(value));
             return Ok(());
         }
-        let line = Line {
+        let line = |becomes: &str| Line {
             setting: setting.clone(),
             index,
             source: source.clone(),
             before: original.clone(),
-            becomes: value.into(),
+            becomes: becomes.into(),
             is_inherited: false,
         };
-        self.log.add(&[line])?;
+        self.log.add(&[line(value)])?;
         let at = known.unwrap_or_else(|| {
             self.changes.push(new(&found));
             self.changes.len() - 1
         });
         setting.write(self.host, value).map_err(refused)?;
         let now = setting.read(self.host).map_err(refused)?;
-        let change = &mut self.changes[at];
-        change.ours = vec![value.into()];
+        self.changes[at].ours = vec![value.into()];
         if setting.means_same(&now, value) {
             return Ok(());
         }
         if setting.means_same(&now, &found) {
-            change.ours = vec![found];
+            self.changes[at].ours = vec![found];
             return Err(refused(io::Error::other("it did not change when written")));
         }
-        Err(JournalError::Foreign { setting: setting.clone(), found: now, ours: value.into() })
+        if !setting.may_be_rounded() {
+            return Err(JournalError::Foreign { setting: setting.clone(), found: now, ours: value.into() });
+        }
+        // The stored value counts as this process's own, so that it is restored even if the process dies now.
+        self.changes[at].ours = vec![now.clone(), found.clone()];
+        self.log.add(&[line(&now), line(&found)])?;
+        setting.write(self.host, &found).map_err(refused)?;
+        Err(refused(io::Error::other(format!("`{now}` was stored instead"))))
     }
 
     /// Index of the setting's interface, looked up by name at the first use.

@@ -2,6 +2,7 @@
 //!
 //! Source: iperf3's JSON output in version 3.12 (`end.sum_received`, `end.sum`, `end.sum_sent`).
 
+use crate::vary::{SweepParameter, Variant};
 use longma_text::sanitize;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -108,6 +109,16 @@ impl Load {
         }
     }
 
+    /// The load with the parameters of a variant that it has itself.
+    pub fn varied(&self, variant: &Variant) -> Self {
+        match (self, variant.get(&SweepParameter::ZeroCopy)) {
+            (Self::Iperf(iperf), Some(value)) => {
+                Self::Iperf(Iperf { zero_copy: value.is_on(), ..iperf.clone() })
+            }
+            _ => self.clone(),
+        }
+    }
+
     /// Parses the rate from the load's output.
     ///
     /// # Errors
@@ -211,6 +222,17 @@ mod tests {
             Load::Iperf(Iperf { udp: true, reverse: false, zero_copy: false, ..tcp() }).words(1).join(" ");
         assert!(udp.ends_with("--udp --bitrate 0"), "{udp}");
         assert_eq!(Load::Command(vec!["run".into(), "-t{seconds}".into()]).words(7), ["run", "-t7"]);
+    }
+
+    #[test]
+    fn a_variant_decides_how_iperf3_sends() {
+        let words = |load: Load, value: u64| {
+            load.varied(&[(SweepParameter::ZeroCopy, value.into())].into()).words(1).join(" ")
+        };
+        assert!(words(Load::Iperf(tcp()), 1).contains("--zerocopy"));
+        assert!(!words(Load::Iperf(tcp()), 0).contains("--zerocopy"));
+        assert!(Load::Iperf(tcp()).varied(&Variant::new()).words(1).contains(&"--zerocopy".to_string()));
+        assert_eq!(words(Load::Command(vec!["run".into()]), 1), "run");
     }
 
     #[test]

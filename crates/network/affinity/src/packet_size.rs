@@ -1,35 +1,56 @@
-//! MTU range of an interface.
+//! Attributes of an interface by rtnetlink, and its MTU range.
 //!
 //! Source: rtnetlink(7); Linux include/uapi/linux/if_link.h (IFLA_MIN_MTU, IFLA_MAX_MTU, 4.19), net/core/dev.c
 //! (dev_validate_mtu).
 
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use netlink_sys::{Socket, protocols::NETLINK_ROUTE};
 use std::io;
 use std::ops::RangeInclusive;
 
-/// Queries the kernel, in the network namespace of the calling thread.
+/// MTU range of `interface`, in the network namespace of the calling thread.
 ///
 /// # Errors
 /// The kernel's error; `Unsupported` if it does not report a range.
 pub fn range(interface: &str) -> io::Result<RangeInclusive<u64>> {
-    let netlink = Socket::new(NETLINK_ROUTE)?;
-    netlink.send(&request(interface), 0)?;
-    let (answer, _) = netlink.recv_from_full()?;
-    of_answer(&answer)
+    of_attributes(&attributes(interface)?)
 }
 
-fn request(interface: &str) -> Vec<u8> {
+/// All attributes of `interface`, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn attributes(interface: &str) -> io::Result<Vec<LinkAttribute>> {
+    of_answer(&exchange(RouteNetlinkMessage::GetLink(named(interface)), NLM_F_REQUEST)?)
+}
+
+/// Changes attributes of `interface`, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn set_attributes(interface: &str, attributes: Vec<LinkAttribute>) -> io::Result<()> {
+    let mut link = named(interface);
+    link.attributes.extend(attributes);
+    is_acknowledged(&exchange(RouteNetlinkMessage::SetLink(link), NLM_F_REQUEST | NLM_F_ACK)?)
+}
+
+fn named(interface: &str) -> LinkMessage {
     let mut link = LinkMessage::default();
     link.attributes.push(LinkAttribute::IfName(interface.into()));
-    bytes_of(RouteNetlinkMessage::GetLink(link))
+    link
 }
 
-fn bytes_of(message: RouteNetlinkMessage) -> Vec<u8> {
+fn exchange(message: RouteNetlinkMessage, flags: u16) -> io::Result<Vec<u8>> {
+    let netlink = Socket::new(NETLINK_ROUTE)?;
+    netlink.send(&bytes_of(message, flags), 0)?;
+    Ok(netlink.recv_from_full()?.0)
+}
+
+fn bytes_of(message: RouteNetlinkMessage, flags: u16) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST;
+    header.flags = flags;
     let mut message = NetlinkMessage::new(header, message.into());
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
@@ -37,19 +58,35 @@ fn bytes_of(message: RouteNetlinkMessage) -> Vec<u8> {
     bytes
 }
 
-fn of_answer(answer: &[u8]) -> io::Result<RangeInclusive<u64>> {
+fn payload(answer: &[u8]) -> io::Result<NetlinkPayload<RouteNetlinkMessage>> {
     let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(answer)
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-    let link = match message.payload {
-        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => link,
-        NetlinkPayload::Error(error) => return Err(error.to_io()),
-        _ => return Err(io::ErrorKind::Unsupported.into()),
-    };
+    Ok(message.payload)
+}
+
+fn of_answer(answer: &[u8]) -> io::Result<Vec<LinkAttribute>> {
+    match payload(answer)? {
+        NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewLink(link)) => Ok(link.attributes),
+        NetlinkPayload::Error(error) => Err(error.to_io()),
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+fn is_acknowledged(answer: &[u8]) -> io::Result<()> {
+    match payload(answer)? {
+        // An acknowledgement is an error with the code 0.
+        NetlinkPayload::Error(error) if error.code.is_none() => Ok(()),
+        NetlinkPayload::Error(error) => Err(error.to_io()),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn of_attributes(attributes: &[LinkAttribute]) -> io::Result<RangeInclusive<u64>> {
     let (mut min, mut max) = (None, None);
-    for attribute in link.attributes {
+    for attribute in attributes {
         match attribute {
-            LinkAttribute::MinMtu(bytes) => min = Some(bytes),
-            LinkAttribute::MaxMtu(bytes) => max = Some(bytes),
+            LinkAttribute::MinMtu(bytes) => min = Some(*bytes),
+            LinkAttribute::MaxMtu(bytes) => max = Some(*bytes),
             _ => {}
         }
     }
@@ -71,12 +108,15 @@ mod tests {
     #[test]
     fn a_truncated_or_empty_answer_gives_no_range() {
         let mut link = LinkMessage::default();
-        assert!(of_answer(&bytes_of(RouteNetlinkMessage::NewLink(link.clone()))).is_err());
+        let bytes_of = |message| bytes_of(message, NLM_F_REQUEST);
+        let range = |answer: &[u8]| of_attributes(&of_answer(answer)?);
+        assert!(range(&bytes_of(RouteNetlinkMessage::NewLink(link.clone()))).is_err());
         link.attributes.extend([LinkAttribute::MinMtu(68), LinkAttribute::MaxMtu(9600)]);
         let answer = bytes_of(RouteNetlinkMessage::NewLink(link));
-        assert_eq!(of_answer(&answer).unwrap(), 68..=9600);
+        assert_eq!(range(&answer).unwrap(), 68..=9600);
         for length in 0..answer.len() {
-            assert!(of_answer(&answer[..length]).is_err(), "{length}");
+            assert!(range(&answer[..length]).is_err(), "{length}");
+            assert!(is_acknowledged(&answer[..length]).is_err(), "{length}");
         }
     }
 }

@@ -20,7 +20,7 @@ use crate::identity::Identity;
 use crate::preflight::{self, Finding};
 use crate::rss_table::RssTable;
 use crate::setting::Interface;
-use crate::sockets::Socket;
+use crate::sockets::{DatagramSocket, Socket};
 use crate::watch::Observation;
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
@@ -132,7 +132,8 @@ impl Host for Recording {
     /// An empty table if the driver has one.
     fn rss_table(&self, interface: &str) -> io::Result<RssTable> {
         let has = self.facts.has_rss_table.iter().any(|of| of.name() == interface);
-        let empty = RssTable { key: Vec::new(), table: Vec::new(), ports: [false; 2] };
+        let empty =
+            RssTable { key: Vec::new(), table: Vec::new(), ports: [false; 2], datagram_ports: [None; 2] };
         has.then_some(empty).ok_or_else(|| io::ErrorKind::Unsupported.into())
     }
 
@@ -142,6 +143,10 @@ impl Host for Recording {
     }
 
     fn sockets(&self) -> io::Result<Vec<Socket>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn datagram_sockets(&self) -> io::Result<Vec<DatagramSocket>> {
         Err(io::ErrorKind::Unsupported.into())
     }
 

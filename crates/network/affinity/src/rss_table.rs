@@ -15,6 +15,8 @@ const GET_FIELDS: u32 = 0x29;
 const TOEPLITZ: u8 = 1;
 const TCP_V4: u32 = 1;
 const TCP_V6: u32 = 5;
+const UDP_V4: u32 = 2;
+const UDP_V6: u32 = 6;
 /// RXH_IP_SRC and RXH_IP_DST, RXH_L4_B_0_1 and RXH_L4_B_2_3: addresses and ports of source and destination.
 const ADDRESSES: u64 = 0x30;
 const PORTS: u64 = 0xc0;
@@ -32,15 +34,27 @@ pub struct RssTable {
     pub table: Vec<u32>,
     /// Whether ports are hashed, for TCP over IPv4 and IPv6.
     pub ports: [bool; 2],
+    /// Whether ports are hashed, for UDP over IPv4 and IPv6; `None` if the driver does not report it. Many drivers hash
+    /// only the addresses, because fragments have no ports.
+    pub datagram_ports: [Option<bool>; 2],
 }
 
 impl RssTable {
     /// The queue that receives segments from `remote` to `local`; `None` if the key is too short or the table is empty.
     pub fn queue_of(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        self.queue(local, remote, self.ports.map(Some))
+    }
+
+    /// The same for datagrams; `None` also if the driver does not report their hash.
+    pub fn queue_of_datagrams(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
+        self.queue(local, remote, self.datagram_ports)
+    }
+
+    fn queue(&self, local: SocketAddr, remote: SocketAddr, ports: [Option<bool>; 2]) -> Option<u32> {
         // A dual-stack socket reports IPv4 addresses as IPv4-mapped IPv6 addresses.
         let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
         let (from, to) = (plain(remote), plain(local));
-        let has_ports = self.ports[usize::from(to.is_ipv6())];
+        let has_ports = ports[usize::from(to.is_ipv6())]?;
         let hash = longma_rss::of_connection(&self.key, from, to, has_ports)?;
         let entries = u32::try_from(self.table.len()).ok().filter(|entries| *entries > 0)?;
         self.table.get((hash % entries) as usize).copied()
@@ -64,7 +78,9 @@ pub fn get(interface: &str) -> io::Result<RssTable> {
     (words[0], words[2], words[3]) = (GET_HASH, entries, key_bytes);
     exchange(interface, &mut words)?;
     let fields = |kind| fields(interface, kind);
-    read(&words, [fields(TCP_V4), fields(TCP_V6)])
+    let mut table = read(&words, [fields(TCP_V4), fields(TCP_V6)])?;
+    table.datagram_ports = [UDP_V4, UDP_V6].map(|kind| has_ports(fields(kind)?));
+    Ok(table)
 }
 
 /// Decodes the structure. `fields` are the hashed header fields; `None` if the driver does not report them, which means
@@ -80,16 +96,20 @@ fn read(words: &[u32], fields: [Option<u64>; 2]) -> io::Result<RssTable> {
     let table = words.get(HEAD..HEAD + entries).ok_or_else(unsupported)?.to_vec();
     let key: Vec<u8> =
         words[HEAD + entries..].iter().flat_map(|word| word.to_ne_bytes()).take(key_bytes).collect();
-    let all = ADDRESSES | PORTS;
     let mut ports = [true; 2];
     for (ports, fields) in ports.iter_mut().zip(fields) {
-        *ports = match fields.unwrap_or(all) & all {
-            ADDRESSES => false,
-            of if of == all => true,
-            _ => return Err(unsupported()),
-        };
+        *ports = has_ports(fields.unwrap_or(ADDRESSES | PORTS)).ok_or_else(unsupported)?;
     }
-    Ok(RssTable { key, table, ports })
+    Ok(RssTable { key, table, ports, datagram_ports: [None; 2] })
+}
+
+/// Whether these header fields include the ports; `None` if they are neither the addresses alone nor with both ports.
+fn has_ports(fields: u64) -> Option<bool> {
+    match fields & (ADDRESSES | PORTS) {
+        ADDRESSES => Some(false),
+        all if all == ADDRESSES | PORTS => Some(true),
+        _ => None,
+    }
 }
 
 /// Header fields hashed for a kind of connection; `None` if the driver does not report them.
@@ -142,7 +162,8 @@ mod tests {
 
     /// A table with 2^16 entries, so that the queue equals the low 16 bits of the hash.
     fn rss_table(ports: bool) -> RssTable {
-        RssTable { key: KEY.to_vec(), table: (0..1 << 16).collect(), ports: [ports; 2] }
+        let datagram_ports = [Some(ports), None];
+        RssTable { key: KEY.to_vec(), table: (0..1 << 16).collect(), ports: [ports; 2], datagram_ports }
     }
 
     #[test]
@@ -151,6 +172,10 @@ mod tests {
             let (local, remote) = ends(to, from);
             assert_eq!(rss_table(true).queue_of(local, remote), Some(all & 0xffff), "{to}");
             assert_eq!(rss_table(false).queue_of(local, remote), Some(addresses & 0xffff), "{to}");
+            let datagrams = |ports| rss_table(ports).queue_of_datagrams(local, remote);
+            let is_reported = local.is_ipv4();
+            assert_eq!(datagrams(true), is_reported.then_some(all & 0xffff), "{to}");
+            assert_eq!(datagrams(false), is_reported.then_some(addresses & 0xffff), "{to}");
         }
         let (local, remote) = ends("[::ffff:161.142.100.80]:1766", "[::ffff:66.9.149.187]:2794");
         assert_eq!(

@@ -53,13 +53,17 @@ pub enum Setting {
     Mtu(Interface),
     /// Whether threads instead of softirqs poll an interface's queues (threaded NAPI): 0 or 1.
     Threaded(Interface),
+    /// Number of polls of an interface's queues without packets before their interrupts are enabled again.
+    NapiDeferHardIrqs(Interface),
+    /// Nanoseconds after which an interface's queue with deferred interrupts is polled.
+    GroFlushTimeout(Interface),
     /// Microseconds of busy polling in a read.
     BusyRead,
     /// Microseconds of busy polling in poll and select.
     BusyPoll,
     /// Frequency governor of a CPU.
     Governor(u32),
-    /// A driver's offload, ring size or interrupt delay.
+    /// A driver's offload, ring size, interrupt delay, or another of its numbers.
     Driver {
         /// The interface.
         interface: Interface,
@@ -128,6 +132,10 @@ impl Setting {
             Self::HostFlows => Some("proc/sys/net/core/rps_sock_flow_entries".into()),
             Self::Mtu(interface) => Some(format!("sys/class/net/{interface}/mtu")),
             Self::Threaded(interface) => Some(format!("sys/class/net/{interface}/threaded")),
+            Self::NapiDeferHardIrqs(interface) => {
+                Some(format!("sys/class/net/{interface}/napi_defer_hard_irqs"))
+            }
+            Self::GroFlushTimeout(interface) => Some(format!("sys/class/net/{interface}/gro_flush_timeout")),
             Self::BusyRead => Some("proc/sys/net/core/busy_read".into()),
             Self::BusyPoll => Some("proc/sys/net/core/busy_poll".into()),
             Self::Governor(cpu) => Some(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")),
@@ -143,6 +151,8 @@ impl Setting {
             | Self::Xps { interface, .. }
             | Self::Driver { interface, .. }
             | Self::Mtu(interface)
+            | Self::NapiDeferHardIrqs(interface)
+            | Self::GroFlushTimeout(interface)
             | Self::Threaded(interface) => Some(interface),
             Self::Irq(_)
             | Self::Thread { .. }
@@ -162,6 +172,8 @@ impl Setting {
             | Self::Xps { interface, .. }
             | Self::Driver { interface, .. }
             | Self::Mtu(interface)
+            | Self::NapiDeferHardIrqs(interface)
+            | Self::GroFlushTimeout(interface)
             | Self::Threaded(interface) => interface.clone_from(name),
             _ => {}
         }
@@ -226,6 +238,19 @@ impl Setting {
             }
             (_, path) => host.write(&path.unwrap_or_default(), value),
         }
+    }
+
+    /// Returns whether the kernel or the driver may store another number than the one that was written: drivers round
+    /// ring sizes and delays, and limit others.
+    pub fn may_be_rounded(&self) -> bool {
+        matches!(
+            self,
+            Self::Driver { .. }
+                | Self::HostFlows
+                | Self::QueueFlows { .. }
+                | Self::NapiDeferHardIrqs(_)
+                | Self::GroFlushTimeout(_)
+        )
     }
 
     /// Returns whether two texts mean the same value. The kernel prints masks with a different number of leading zeros.

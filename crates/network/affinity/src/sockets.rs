@@ -1,11 +1,12 @@
-//! Established TCP connections of a network namespace with the bytes transferred, and the addresses of its interfaces.
+//! Established TCP connections of a network namespace with the bytes transferred, its UDP sockets, and the addresses of its
+//! interfaces.
 //!
-//! Source: sock_diag(7); Linux include/uapi/linux/tcp.h (struct tcp_info); proc(5) (/proc/net/tcp) for kernels without
-//! sock_diag.
+//! Source: sock_diag(7); Linux include/uapi/linux/tcp.h (struct tcp_info), include/uapi/linux/sock_diag.h
+//! (SK_MEMINFO_DROPS); proc(5) (/proc/net/tcp) for kernels without sock_diag.
 
 use netlink_packet_core::{NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP};
 use netlink_packet_sock_diag::inet::nlas::Nla;
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags};
 use netlink_sys::{Socket as Netlink, SocketAddr as NetlinkAddress, protocols::NETLINK_SOCK_DIAG};
@@ -27,6 +28,19 @@ pub struct Socket {
     pub sent: Option<u64>,
 }
 
+/// A UDP socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatagramSocket {
+    /// Local address; unspecified if it receives on all interfaces.
+    pub local: SocketAddr,
+    /// Remote address of a connected socket.
+    pub remote: Option<SocketAddr>,
+    /// Inode number, to which descriptors refer; 0 if no process has it open.
+    pub inode: u32,
+    /// Datagrams dropped because the socket's buffer was full; `None` if the kernel does not report them.
+    pub dropped: Option<u32>,
+}
+
 /// Size of the receive buffer. The kernel fills at most 32 KiB per call during a dump.
 const BUFFER: usize = 64 << 10;
 /// Offsets of `tcpi_bytes_acked` and `tcpi_bytes_received` in `struct tcp_info`.
@@ -38,27 +52,39 @@ const RECEIVED: usize = 128;
 /// # Errors
 /// The kernel's error.
 pub fn dump() -> io::Result<Vec<Socket>> {
+    Ok(responses(IPPROTO_TCP, ExtensionFlags::INFO, StateFlags::ESTABLISHED)?
+        .iter()
+        .map(of_response)
+        .collect())
+}
+
+/// Queries the kernel for UDP sockets by netlink.
+///
+/// # Errors
+/// The kernel's error.
+pub fn dump_datagrams() -> io::Result<Vec<DatagramSocket>> {
+    // A connected socket is ESTABLISHED, any other CLOSE.
+    let states = StateFlags::ESTABLISHED | StateFlags::CLOSE;
+    Ok(responses(IPPROTO_UDP, ExtensionFlags::SKMEMINFO, states)?.iter().map(datagram_socket).collect())
+}
+
+/// All sockets of a protocol in these states.
+fn responses(protocol: u8, extensions: ExtensionFlags, states: StateFlags) -> io::Result<Vec<InetResponse>> {
     let mut netlink = Netlink::new(NETLINK_SOCK_DIAG)?;
     netlink.bind_auto()?;
     netlink.connect(&NetlinkAddress::new(0, 0))?;
     let mut sockets = Vec::new();
     for (family, socket_id) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
-        ask(&netlink, family, socket_id)?;
+        let (extensions, states) = (extensions.clone(), states.clone());
+        ask(&netlink, InetRequest { family, protocol, extensions, states, socket_id })?;
         while receive(&netlink, &mut sockets)? {}
     }
     Ok(sockets)
 }
 
-fn ask(netlink: &Netlink, family: u8, socket_id: SocketId) -> io::Result<()> {
+fn ask(netlink: &Netlink, request: InetRequest) -> io::Result<()> {
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    let request = InetRequest {
-        family,
-        protocol: IPPROTO_TCP,
-        extensions: ExtensionFlags::INFO,
-        states: StateFlags::ESTABLISHED,
-        socket_id,
-    };
     let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
@@ -66,8 +92,8 @@ fn ask(netlink: &Netlink, family: u8, socket_id: SocketId) -> io::Result<()> {
     netlink.send(&bytes, 0).map(drop)
 }
 
-/// Receives some connections. Returns whether there are more.
-fn receive(netlink: &Netlink, sockets: &mut Vec<Socket>) -> io::Result<bool> {
+/// Receives some sockets. Returns whether there are more.
+fn receive(netlink: &Netlink, sockets: &mut Vec<InetResponse>) -> io::Result<bool> {
     let mut buffer = Vec::with_capacity(BUFFER);
     netlink.recv(&mut buffer, 0)?;
     let broken = |error: netlink_packet_core::DecodeError| {
@@ -80,7 +106,7 @@ fn receive(netlink: &Netlink, sockets: &mut Vec<Socket>) -> io::Result<bool> {
             NetlinkPayload::Done(_) => return Ok(false),
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(response)) => {
-                sockets.push(of_response(&response));
+                sockets.push(*response);
             }
             _ => {}
         }
@@ -106,6 +132,21 @@ fn of_response(response: &InetResponse) -> Socket {
         inode: response.header.inode,
         received: number(RECEIVED),
         sent: number(ACKED),
+    }
+}
+
+fn datagram_socket(response: &InetResponse) -> DatagramSocket {
+    let id = &response.header.socket_id;
+    let remote = SocketAddr::new(id.destination_address.to_canonical(), id.destination_port);
+    let dropped = response.nlas.iter().find_map(|nla| match nla {
+        Nla::MemInfo(info) => Some(info.drops),
+        _ => None,
+    });
+    DatagramSocket {
+        local: SocketAddr::new(id.source_address.to_canonical(), id.source_port),
+        remote: (id.destination_port > 0).then_some(remote),
+        inode: response.header.inode,
+        dropped,
     }
 }
 
@@ -179,6 +220,27 @@ mod tests {
         let same = from_proc(|path| crate::host::Tree::live().read(path));
         assert!(same.iter().any(|socket| (socket.local, socket.inode) == (found.local, found.inode)));
         assert!(addresses("lo").contains(&IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    }
+
+    #[test]
+    fn udp_sockets_are_found_with_their_drops_connected_or_not() {
+        let [one, other] = [0, 1].map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        one.connect(other.local_addr().unwrap()).unwrap();
+        // More than the buffer of `other` holds, which does not read.
+        for _ in 0..2000 {
+            one.send(&[0; 4000]).unwrap();
+        }
+        let Ok(all) = dump_datagrams() else {
+            eprintln!("skipped: this kernel has no sock_diag of UDP");
+            return;
+        };
+        let find = |socket: &std::net::UdpSocket| {
+            all.iter().find(|of| of.local == socket.local_addr().unwrap()).unwrap().clone()
+        };
+        assert_eq!((find(&one).remote, find(&other).remote), (Some(other.local_addr().unwrap()), None));
+        assert!(find(&other).dropped > Some(0) && find(&one).dropped == Some(0), "{all:?}");
+        let link = std::fs::read_link(format!("/proc/self/fd/{}", one.as_raw_fd())).unwrap();
+        assert_eq!(link.to_str().unwrap(), format!("socket:[{}]", find(&one).inode));
     }
 
     #[test]

@@ -27,10 +27,10 @@ pub struct Stat {
 
 /// System calls whose first argument is the descriptor to read from or write to.
 #[cfg(target_arch = "x86_64")]
-const TRANSFERS: [u64; 10] = [0, 1, 19, 20, 40, 44, 45, 46, 47, 275];
+const TRANSFERS: [u64; 12] = [0, 1, 19, 20, 40, 44, 45, 46, 47, 275, 299, 307];
 /// Numbers of the generic system call table (AArch64, RISC-V, LoongArch).
 #[cfg(not(target_arch = "x86_64"))]
-const TRANSFERS: [u64; 10] = [63, 64, 65, 66, 71, 206, 207, 211, 212, 76];
+const TRANSFERS: [u64; 12] = [63, 64, 65, 66, 71, 206, 207, 211, 212, 76, 243, 269];
 
 /// Reads the statistics of a thread; `None` if it has ended.
 pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
@@ -45,7 +45,7 @@ pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
         has_ended: matches!(fields.first(), Some(&("Z" | "X"))),
         group: number(5).and_then(|group| u32::try_from(group).ok()).unwrap_or(0),
         session: number(6).and_then(|session| u32::try_from(session).ok()).unwrap_or(0),
-        ticks: number(14)? + number(15)?,
+        ticks: number(14)?.saturating_add(number(15)?),
         started: number(22)?,
         cpu: u32::try_from(number(39)?).ok().filter(|cpu| *cpu < MAX_CPU)?,
     })

@@ -1,17 +1,20 @@
-//! Parameters that a sweep varies in addition to the pair: offloads, ring sizes, delays and MTU of the interface, and
-//! packet steering.
+//! Parameters that a sweep varies in addition to the pair: offloads, ring sizes, delays and MTU of the interface, packet
+//! steering, and how the load sends.
 //!
-//! Source: ethtool(8); Linux Documentation/networking/scaling.rst (RFS, XPS), networking/napi.rst (threads, busy
-//! polling).
+//! Source: ethtool(8); ip-link(8) (BIG TCP: gso_max_size and the like); Linux Documentation/networking/scaling.rst (RFS,
+//! accelerated RFS, XPS), networking/napi.rst (threads, busy polling, IRQ mitigation and suspension).
 
 mod idle;
+mod limits;
+mod value;
 
 pub use idle::idle;
+pub use limits::beyond;
+pub use value::{LongMask, LongMaskError, Value};
 
-use crate::host::Host;
 use crate::interface::Nic;
 use crate::setting::Setting;
-use crate::{ethtool::DriverProperty, setting::Interface};
+use crate::{ethtool::DriverProperty, interface::Irq, setting::Interface};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,6 +23,12 @@ use std::str::FromStr;
 
 /// Maximum MTU of any interface. The kernel stores it in a signed integer (net/core/dev.c, dev_validate_mtu).
 pub const MAX_MTU: u64 = i32::MAX as u64;
+
+/// Maximum size of a packet of merged segments (include/linux/netdevice.h, GRO_MAX_SIZE).
+const MAX_MERGED_BYTES: u64 = 8 * 65_535;
+/// Bytes that the kernel reserves for the headers of a TCP segment, at the least (include/linux/netdevice.h,
+/// MAX_TCP_HEADER). The kernel's own value may be larger.
+const MAX_TCP_HEADER: u64 = 160;
 
 /// A parameter, by its name on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -47,10 +56,33 @@ pub enum SweepParameter {
     Rfs,
     /// CPUs that send through each transmit queue (XPS), as a mask.
     Xps,
+    /// Whether the driver adapts the delay of receive interrupts to the load: 0 or 1.
+    AdaptiveRx,
+    /// Number of polls without packets before interrupts are enabled again.
+    NapiDeferHardIrqs,
+    /// Nanoseconds after which a queue with deferred interrupts is polled.
+    GroFlushTimeout,
+    /// Maximum nanoseconds for which interrupts stay suspended while an application polls.
+    IrqSuspendTimeout,
+    /// Maximum bytes of a received packet of merged segments, over IPv6 (BIG TCP).
+    GroMaxSize,
+    /// Maximum bytes of a sent packet before segmentation, over IPv6 (BIG TCP).
+    GsoMaxSize,
+    /// Maximum bytes of a received packet of merged segments, over IPv4.
+    #[serde(rename = "gro-ipv4-max-size")]
+    GroIpv4MaxSize,
+    /// Maximum bytes of a sent packet before segmentation, over IPv4.
+    #[serde(rename = "gso-ipv4-max-size")]
+    GsoIpv4MaxSize,
+    /// Number of entries in the host's flow table for accelerated RFS: the NIC directs a flow to the queue of its
+    /// application's CPU. The queues' interrupts stay where they were before the sweep. For the whole host.
+    Arfs,
+    /// Whether iperf3 sends from the page cache without copying: 0 or 1.
+    ZeroCopy,
 }
 
 /// A value for each varied parameter.
-pub type Variant = BTreeMap<SweepParameter, u64>;
+pub type Variant = BTreeMap<SweepParameter, Value>;
 
 /// A parameter and its values, the default first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +90,7 @@ pub struct Variation {
     /// The parameter.
     pub parameter: SweepParameter,
     /// The values.
-    pub values: Vec<u64>,
+    pub values: Vec<Value>,
 }
 
 /// A text that is not a valid variation.
@@ -78,7 +110,7 @@ fn names() -> String {
 
 impl SweepParameter {
     /// All parameters.
-    pub const ALL: [SweepParameter; 11] = [
+    pub const ALL: [SweepParameter; 21] = [
         Self::Gro,
         Self::Lro,
         Self::Tso,
@@ -90,6 +122,16 @@ impl SweepParameter {
         Self::BusyPoll,
         Self::Rfs,
         Self::Xps,
+        Self::AdaptiveRx,
+        Self::NapiDeferHardIrqs,
+        Self::GroFlushTimeout,
+        Self::IrqSuspendTimeout,
+        Self::GroMaxSize,
+        Self::GsoMaxSize,
+        Self::GroIpv4MaxSize,
+        Self::GsoIpv4MaxSize,
+        Self::Arfs,
+        Self::ZeroCopy,
     ];
 
     /// Name, with the unit if it has one.
@@ -106,12 +148,23 @@ impl SweepParameter {
             Self::BusyPoll => "busy-poll",
             Self::Rfs => "rfs",
             Self::Xps => "xps",
+            Self::AdaptiveRx => "adaptive-rx",
+            Self::NapiDeferHardIrqs => "napi-defer-hard-irqs",
+            Self::GroFlushTimeout => "gro-flush-timeout",
+            Self::IrqSuspendTimeout => "irq-suspend-timeout",
+            Self::GroMaxSize => "gro-max-size",
+            Self::GsoMaxSize => "gso-max-size",
+            Self::GroIpv4MaxSize => "gro-ipv4-max-size",
+            Self::GsoIpv4MaxSize => "gso-ipv4-max-size",
+            Self::Arfs => "arfs",
+            Self::ZeroCopy => "zero-copy",
         }
     }
 
     /// Returns whether it is on or off and only takes 0 and 1.
     fn is_switch(self) -> bool {
-        matches!(self, Self::Gro | Self::Lro | Self::Tso | Self::Gso | Self::Threaded)
+        use SweepParameter as P;
+        matches!(self, P::Gro | P::Lro | P::Tso | P::Gso | P::Threaded | P::AdaptiveRx | P::ZeroCopy)
     }
 
     /// The range that any kernel accepts, in the parameter's own unit.
@@ -124,34 +177,44 @@ impl SweepParameter {
             Self::Mtu => 1..=MAX_MTU,
             Self::BusyPoll => 0..=signed,
             // net/core/sysctl_net_core.c, rps_sock_flow_sysctl.
-            Self::Rfs => 0..=1 << 29,
+            Self::Rfs | Self::Arfs => 0..=1 << 29,
+            // net/core/dev_api.c, netif_set_napi_defer_hard_irqs: a signed integer.
+            Self::NapiDeferHardIrqs => 0..=signed,
+            Self::GroMaxSize | Self::GroIpv4MaxSize => 1..=MAX_MERGED_BYTES,
+            // net/core/rtnetlink.c, ifla_policy.
+            Self::GsoMaxSize | Self::GsoIpv4MaxSize => MAX_TCP_HEADER + 1..=u64::from(u32::MAX),
             _ => 0..=u64::MAX,
         }
     }
 
     /// Returns whether it applies to the whole host instead of the interface.
     pub fn is_of_host(self) -> bool {
-        matches!(self, Self::BusyPoll | Self::Rfs)
+        matches!(self, Self::BusyPoll | Self::Rfs | Self::Arfs)
+    }
+
+    /// Returns whether `value` is in the range that any kernel accepts.
+    pub fn takes(self, value: &Value) -> bool {
+        match value.number() {
+            Some(number) => self.range().contains(&number),
+            None => self == Self::Xps,
+        }
     }
 
     /// Formats a value. A mask is hexadecimal, as in the kernel's files.
-    pub fn shown(self, value: u64) -> String {
-        if self == Self::Xps { format!("{value:x}") } else { value.to_string() }
+    pub fn shown(self, value: &Value) -> String {
+        if self == Self::Xps { value.mask() } else { value.to_string() }
     }
 
-    /// Parses what [`SweepParameter::shown`] writes. A mask may start with 0x.
-    fn value(self, text: &str) -> Option<u64> {
-        if self != Self::Xps {
-            return text.parse().ok();
+    /// Parses values separated by commas, as [`SweepParameter::shown`] writes them. A mask may start with 0x.
+    fn values(self, text: &str) -> Option<Vec<Value>> {
+        if self == Self::Xps {
+            return value::masks(text);
         }
-        let digits = text.strip_prefix("0x").unwrap_or(text);
-        // from_str_radix accepts a sign, which a mask must not have.
-        let is_mask = digits.chars().all(|digit| digit.is_ascii_hexdigit());
-        u64::from_str_radix(digits, 16).ok().filter(|_| is_mask)
+        text.split(',').map(|value| value.trim().parse().ok().map(Value::Number)).collect()
     }
 
     /// The settings and texts that give it `value` on `nic`: of the physical interfaces below it, except the MTU.
-    pub fn settings(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
+    pub fn settings(self, nic: &Nic, value: &Value) -> Vec<(Setting, String)> {
         if self == Self::Mtu {
             return vec![(Setting::Mtu(nic.name.clone()), value.to_string())];
         }
@@ -166,7 +229,7 @@ impl SweepParameter {
     }
 
     /// The settings of a physical interface.
-    fn of_one(self, nic: &Nic, value: u64) -> Vec<(Setting, String)> {
+    fn of_one(self, nic: &Nic, value: &Value) -> Vec<(Setting, String)> {
         let interface = || -> Interface { nic.name.clone() };
         let driver = |fact| vec![(Setting::Driver { interface: interface(), fact }, value.to_string())];
         match self {
@@ -181,21 +244,44 @@ impl SweepParameter {
             Self::BusyPoll => {
                 [Setting::BusyRead, Setting::BusyPoll].map(|setting| (setting, value.to_string())).into()
             }
-            Self::Rfs => {
-                let part = (value / nic.rx_queues.len().max(1) as u64).to_string();
-                let queue = |queue: &u32| {
-                    (Setting::QueueFlows { interface: interface(), queue: *queue }, part.clone())
-                };
-                let host = [(Setting::HostFlows, value.to_string())];
-                host.into_iter().chain(nic.rx_queues.iter().map(queue)).collect()
-            }
+            Self::Rfs => flow_tables(nic, value),
             Self::Xps => {
                 let queue =
                     |queue: &u32| (Setting::Xps { interface: interface(), queue: *queue }, self.shown(value));
                 nic.tx_queues.iter().map(queue).collect()
             }
+            Self::AdaptiveRx => driver(DriverProperty::AdaptiveRx),
+            Self::NapiDeferHardIrqs => vec![(Setting::NapiDeferHardIrqs(interface()), value.to_string())],
+            Self::GroFlushTimeout => vec![(Setting::GroFlushTimeout(interface()), value.to_string())],
+            Self::IrqSuspendTimeout => driver(DriverProperty::IrqSuspendTimeout),
+            Self::GroMaxSize => driver(DriverProperty::GroMaxSize),
+            Self::GsoMaxSize => driver(DriverProperty::GsoMaxSize),
+            Self::GroIpv4MaxSize => driver(DriverProperty::GroIpv4MaxSize),
+            Self::GsoIpv4MaxSize => driver(DriverProperty::GsoIpv4MaxSize),
+            Self::Arfs => accelerated(nic, value),
+            Self::ZeroCopy => Vec::new(),
         }
     }
+}
+
+/// The host's flow table with `value` entries, divided among the tables of the queues.
+fn flow_tables(nic: &Nic, value: &Value) -> Vec<(Setting, String)> {
+    let part = (value.number().unwrap_or(0) / nic.rx_queues.len().max(1) as u64).to_string();
+    let queue =
+        |queue: &u32| (Setting::QueueFlows { interface: nic.name.clone(), queue: *queue }, part.clone());
+    let host = [(Setting::HostFlows, value.to_string())];
+    host.into_iter().chain(nic.rx_queues.iter().map(queue)).collect()
+}
+
+/// Accelerated RFS: n-tuple filters and flow tables. The driver maps a CPU to the queue whose interrupt it takes, so each
+/// interrupt returns to the CPUs that it had before the sweep.
+fn accelerated(nic: &Nic, value: &Value) -> Vec<(Setting, String)> {
+    let switch = Setting::Driver { interface: nic.name.clone(), fact: DriverProperty::Ntuple };
+    let mut all = vec![(switch, u64::from(value.is_on()).to_string())];
+    all.extend(flow_tables(nic, value));
+    let own = |irq: &Irq| Some((Setting::Irq(irq.number), irq.cpus.as_ref()?.to_string()));
+    all.extend(nic.irqs.iter().filter(|_| value.is_on()).filter_map(own));
+    all
 }
 
 impl fmt::Display for SweepParameter {
@@ -212,13 +298,9 @@ impl FromStr for Variation {
         let (name, values) = text.split_once('=').ok_or_else(wrong)?;
         let parameter =
             SweepParameter::ALL.into_iter().find(|parameter| parameter.word() == name).ok_or_else(wrong)?;
-        let mut values: Vec<u64> = values
-            .split(',')
-            .map(|value| parameter.value(value.trim()))
-            .collect::<Option<_>>()
-            .ok_or_else(wrong)?;
-        let range = parameter.range();
-        if values.iter().any(|value| !range.contains(value)) {
+        let mut values = parameter.values(values).ok_or_else(wrong)?;
+        if values.iter().any(|value| !parameter.takes(value)) {
+            let range = parameter.range();
             let words = match parameter.is_switch() {
                 true => "0 and 1".into(),
                 false => format!("{} to {}", range.start(), range.end()),
@@ -226,7 +308,7 @@ impl FromStr for Variation {
             return Err(VariationError { text: format!("{text}, which takes {words},") });
         }
         let mut seen = std::collections::BTreeSet::new();
-        values.retain(|value| seen.insert(*value));
+        values.retain(|value| seen.insert(value.clone()));
         Ok(Self { parameter, values })
     }
 }
@@ -234,42 +316,23 @@ impl FromStr for Variation {
 /// All combinations, the one of the first values first. One empty variant if there are no variations.
 pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     variations.iter().fold(vec![Variant::new()], |variants, variation| {
-        let with = |variant: &Variant, value: u64| {
+        let with = |variant: &Variant, value: &Value| {
             let mut variant = variant.clone();
-            variant.insert(variation.parameter, value);
+            variant.insert(variation.parameter, value.clone());
             variant
         };
         let all = variants
             .iter()
-            .flat_map(|variant| variation.values.iter().map(move |value| with(variant, *value)));
+            .flat_map(|variant| variation.values.iter().map(move |value| with(variant, value)));
         all.collect()
     })
-}
-
-/// Describes the first value that exceeds the limits of `nic`, as far as the host reports them.
-pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String> {
-    let name = &nic.name;
-    let is_beyond = |(parameter, value): (&SweepParameter, &u64)| match parameter {
-        SweepParameter::Mtu => {
-            let sizes = host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(value))?;
-            let (min, max) = (sizes.start(), sizes.end());
-            Some(format!("{parameter}={value}: {name} accepts packets of {min} to {max} bytes"))
-        }
-        SweepParameter::RxRing => nic.physical().into_iter().find_map(|nic| {
-            let name = &nic.name;
-            let max = host.driver(name.name(), DriverProperty::MaxRxRing).ok().filter(|max| value > max)?;
-            Some(format!("{parameter}={value}: a receive ring of {name} has at most {max} descriptors"))
-        }),
-        _ => None,
-    };
-    variants.iter().flatten().find_map(is_beyond)
 }
 
 /// Formats a variant: `gro=0 mtu=1500`.
 pub fn words(variant: &Variant) -> String {
     variant
         .iter()
-        .map(|(parameter, value)| format!("{parameter}={}", parameter.shown(*value)))
+        .map(|(parameter, value)| format!("{parameter}={}", parameter.shown(value)))
         .collect::<Vec<_>>()
         .join(" ")
 }
@@ -288,7 +351,7 @@ mod tests {
         assert_eq!(all, ["gro=1 mtu=9000", "gro=1 mtu=1500", "gro=0 mtu=9000", "gro=0 mtu=1500"]);
         assert_eq!(variants(&[]), vec![Variant::new()]);
         let masks: Variation = "xps=ff,0x10,a".parse().unwrap();
-        assert_eq!(masks.values, [0xff, 0x10, 0xa]);
+        assert_eq!(masks.values, [0xff, 0x10, 0xa].map(Value::Number));
         assert_eq!(words(&variants(&[masks])[0]), "xps=ff");
         for wrong in [
             "xps=g",
@@ -309,26 +372,6 @@ mod tests {
     }
 
     #[test]
-    fn a_value_outside_the_interfaces_range_is_named_with_its_limit() {
-        let mut host = FakeHost::with(&[("sys/class/net/eth1/mtu", "1500")]);
-        let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
-        let limit_error =
-            |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
-        assert_eq!(limit_error(&host, "mtu=1500,99999"), None, "no remark");
-        host.packet_sizes = Some(68..=9600);
-        host.put_driver("eth1", DriverProperty::MaxRxRing, 4096);
-        assert_eq!(limit_error(&host, "mtu=68,9600"), None);
-        assert_eq!(limit_error(&host, "rx-ring=4096"), None);
-        for (text, why) in [
-            ("mtu=1500,9601", "mtu=9601: eth1 accepts packets of 68 to 9600 bytes"),
-            ("mtu=67", "mtu=67: eth1 accepts packets of 68 to 9600 bytes"),
-            ("rx-ring=512,8192", "rx-ring=8192: a receive ring of eth1 has at most 4096 descriptors"),
-        ] {
-            assert_eq!(limit_error(&host, text).as_deref(), Some(why));
-        }
-    }
-
-    #[test]
     fn a_knob_writes_its_own_settings_and_a_flow_table_is_shared_by_the_queues() {
         let host = FakeHost::with(&[
             ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0"),
@@ -336,8 +379,8 @@ mod tests {
             ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0"),
         ]);
         let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
-        let written = |parameter: SweepParameter, value| -> Vec<String> {
-            let settings = parameter.settings(&nic, value);
+        let written = |parameter: SweepParameter, value: u64| -> Vec<String> {
+            let settings = parameter.settings(&nic, &value.into());
             settings.into_iter().map(|(setting, value)| format!("{setting} {value}")).collect()
         };
         let queue = "/sys/class/net/eth1/queues";
@@ -352,7 +395,7 @@ mod tests {
         assert_eq!(written(SweepParameter::Xps, 10), [format!("{queue}/tx-0/xps_cpus a")]);
         assert_eq!(written(SweepParameter::Threaded, 1), ["/sys/class/net/eth1/threaded 1"]);
         assert_eq!(written(SweepParameter::BusyPoll, 50).len(), 2);
-        let json = serde_json::to_string(&Variant::from([(SweepParameter::RxRing, 512)])).unwrap();
+        let json = serde_json::to_string(&Variant::from([(SweepParameter::RxRing, 512.into())])).unwrap();
         assert_eq!(json, r#"{"rx-ring":512}"#);
     }
 }

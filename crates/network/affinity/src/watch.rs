@@ -1,4 +1,4 @@
-//! Observes the flows of a host over an interval: connections and their rates, the threads that use them, queues and
+//! Observes the flows of a host over an interval: connections and UDP sockets with their rates, the threads that use them, queues and
 //! their CPUs, and the load. `tune` decides what to change.
 //!
 //! Source: sock_diag(7), proc(5); Linux Documentation/core-api/irq/irq-affinity.rst (effective_affinity,
@@ -7,6 +7,7 @@
 use crate::counters::{CpuShares, Reading};
 use crate::host::Host;
 use crate::interface::{self, Nic};
+use crate::numa::NodeDistances;
 use crate::owners::{SocketOwner, SocketOwners};
 use crate::preflight::isolated;
 use crate::rss_table::RssTable;
@@ -17,9 +18,10 @@ use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+mod datagrams;
 mod queues;
 
 /// Number of flows whose threads are looked up: those with the highest rates.
@@ -48,6 +50,9 @@ pub struct Observation {
     pub cpus: BTreeMap<u32, CpuShares>,
     /// Queues of the interfaces.
     pub queues: Vec<Queue>,
+    /// Distances from the nodes of the interfaces to others.
+    #[serde(default)]
+    pub distances: BTreeMap<u32, NodeDistances>,
     /// The busiest flows, highest rate first.
     pub flows: Vec<Flow>,
     /// Threads of the flows.
@@ -81,13 +86,27 @@ pub struct Queue {
     pub taken: Option<String>,
 }
 
-/// A busy connection.
+/// A transport protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Protocol {
+    /// TCP, whose bytes the kernel counts.
+    #[default]
+    Tcp,
+    /// UDP, and QUIC over it. The rates are estimates.
+    Udp,
+}
+
+/// A busy connection, or a UDP socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
     /// Local address.
     pub local: SocketAddr,
-    /// Remote address.
+    /// Remote address; unspecified for a UDP socket that is not connected.
     pub remote: SocketAddr,
+    /// Its protocol.
+    #[serde(default)]
+    pub protocol: Protocol,
     /// Watched interface that it arrives on.
     pub interface: Interface,
     /// Physical interfaces that it may arrive on, each with the receive queue by the driver's RSS hash, if known.
@@ -96,6 +115,9 @@ pub struct Flow {
     pub received: Option<f64>,
     /// Sent bytes per second; `None` if the kernel does not report them.
     pub sent: Option<f64>,
+    /// Datagrams per second that were dropped because the socket's buffer was full; `None` if unknown, and for TCP.
+    #[serde(default)]
+    pub drops: Option<f64>,
     /// Index of its thread; `None` if it was not found.
     pub thread: Option<usize>,
 }
@@ -156,6 +178,7 @@ struct PreviousReading {
     reading: Reading,
     bytes: HashMap<(SocketAddr, SocketAddr), (Option<u64>, Option<u64>)>,
     interrupts: BTreeMap<u32, BTreeMap<u32, u64>>,
+    datagrams: datagrams::Counters,
 }
 
 impl Watch {
@@ -172,7 +195,9 @@ impl Watch {
             missing.push(format!("there is no interface {name}: its flows are unknown until it appears"));
         }
         let (at, reading) = (Instant::now(), Reading::now(host));
-        let connections = connections(host, &nics, &mut missing);
+        let by_address = by_address(host, &nics, &mut missing);
+        let connections = connections(host, &by_address, &mut missing);
+        let datagrams = datagrams::of(host, &nics, &by_address);
         let bytes = |(socket, _): &(Socket, Interface)| {
             ((socket.local, socket.remote), (socket.received, socket.sent))
         };
@@ -181,6 +206,7 @@ impl Watch {
             reading,
             bytes: connections.iter().map(bytes).collect(),
             interrupts: queues::interrupts(&host.read("proc/interrupts").unwrap_or_default()),
+            datagrams: datagrams.counters,
         };
         let counts = self.last.as_ref().map(|last| last.reading.until(&now.reading)).unwrap_or_default();
         let places = host.places();
@@ -197,6 +223,8 @@ impl Watch {
                 physical.push(nic);
             }
         }
+        let distances = |nic: &&Nic| Some((nic.node?, nic.distances.clone()));
+        observation.distances = physical.iter().filter_map(distances).collect();
         observation.queues =
             queues::of(host, &physical, before.zip(Some(&now.interrupts)), &observation, &mut missing);
         let online: CpuSet = places.iter().map(|place| place.cpu).collect();
@@ -206,16 +234,29 @@ impl Watch {
             .filter_map(|nic| Some((&nic.name, host.rss_table(nic.name.name()).ok()?)))
             .collect();
         let mut busy = self.busy(&connections, at);
+        let counted = (self.last.as_ref().map_or(&now.datagrams, |last| &last.datagrams), &now.datagrams);
+        let udp_rates = datagrams::rates(counted, self.tcp_rates(&connections, at), observation.seconds);
+        if udp_rates.iter().sum::<f64>() >= BUSY || datagrams::have_dropped(counted) {
+            busy.extend(datagrams.flows);
+        }
         for (_, flow) in &mut busy {
             let nic = nics.iter().find(|nic| nic.name == flow.interface);
             let arrival = |nic: &Nic| {
                 let rss_table = rss_tables.get(&nic.name);
-                let queue = rss_table.and_then(|rss_table| rss_table.queue_of(flow.local, flow.remote));
+                let queue = rss_table.and_then(|rss_table| match flow.protocol {
+                    Protocol::Tcp => rss_table.queue_of(flow.local, flow.remote),
+                    // The sender of datagrams to an unconnected socket is not known.
+                    Protocol::Udp if flow.remote.port() == 0 => None,
+                    Protocol::Udp => rss_table.queue_of_datagrams(flow.local, flow.remote),
+                });
                 (nic.name.clone(), queue)
             };
             flow.arrives = nic.iter().flat_map(|nic| nic.physical()).map(arrival).collect();
         }
         self.threads(host, &busy, &online, &mut observation, &mut missing);
+        let inodes: Vec<u32> = busy.iter().map(|(socket, _)| socket.inode).collect();
+        let counted = (self.last.as_ref().map_or(&now.datagrams, |last| &last.datagrams), &now.datagrams);
+        datagrams::divide(&mut observation, &inodes, counted, (udp_rates, BUSY));
         (observation.places, observation.missing) = (places, missing);
         observation.isolated = isolated(host);
         self.last = Some(now);
@@ -237,9 +278,11 @@ impl Watch {
                 local: socket.local,
                 remote: socket.remote,
                 interface: interface.clone(),
+                protocol: Protocol::Tcp,
                 arrives: Vec::new(),
                 received: grown(received, socket.received),
                 sent: grown(sent, socket.sent),
+                drops: None,
                 thread: None,
             };
             // If the kernel reports no bytes, treat every flow as busy.
@@ -252,6 +295,20 @@ impl Watch {
         });
         busy.truncate(MAX_FLOWS);
         busy
+    }
+
+    /// Received and sent bytes per second of all connections; `None` if the kernel does not report them.
+    fn tcp_rates(&self, connections: &[(Socket, Interface)], at: Instant) -> Option<[f64; 2]> {
+        let last = self.last.as_ref()?;
+        let seconds = at.duration_since(last.at).as_secs_f64().max(1e-3);
+        let mut bytes = [0u64; 2];
+        for (socket, _) in connections {
+            let before =
+                last.bytes.get(&(socket.local, socket.remote)).copied().unwrap_or((Some(0), Some(0)));
+            bytes[0] = bytes[0].saturating_add(socket.received?.saturating_sub(before.0?));
+            bytes[1] = bytes[1].saturating_add(socket.sent?.saturating_sub(before.1?));
+        }
+        Some(bytes.map(|bytes| bytes as f64 / seconds))
     }
 
     /// Finds the thread of each flow.
@@ -270,13 +327,14 @@ impl Watch {
         for (socket, flow) in busy {
             let mut flow = flow.clone();
             match owners.get(&socket.inode) {
-                None => unowned += 1,
+                // The kernel has UDP sockets of its own, for tunnels.
+                None => unowned += usize::from(flow.protocol == Protocol::Tcp),
                 Some(owner) => {
                     let team =
                         teams.entry(owner.process).or_insert_with(|| ProcessThreads::of(host, owner.process));
                     match team.reader(host, *owner, &self.ticks) {
                         Some(thread) => flow.thread = self.thread(host, (team, thread), online, observation),
-                        None => unread += 1,
+                        None => unread += usize::from(flow.protocol == Protocol::Tcp),
                     }
                 }
             }
@@ -394,14 +452,8 @@ impl ProcessThreads {
     }
 }
 
-/// Connections whose local address belongs to one of the interfaces.
-fn connections(host: &dyn Host, nics: &[Nic], missing: &mut Vec<String>) -> Vec<(Socket, Interface)> {
-    let all = host.sockets().unwrap_or_else(|error| {
-        let advice = "load inet_diag and tcp_diag (modprobe); flows are known from /proc/net/tcp, and \
-            every one counts the same";
-        missing.push(format!("the kernel does not report the bytes of flows ({error}): {advice}"));
-        sockets::from_proc(|path| host.read(path))
-    });
+/// The interface of each of their addresses.
+fn by_address(host: &dyn Host, nics: &[Nic], missing: &mut Vec<String>) -> HashMap<IpAddr, Interface> {
     let mut by_address = HashMap::new();
     for nic in nics {
         let addresses = host.addresses(nic.name.name());
@@ -410,6 +462,21 @@ fn connections(host: &dyn Host, nics: &[Nic], missing: &mut Vec<String>) -> Vec<
         }
         by_address.extend(addresses.into_iter().map(|address| (address, nic.name.clone())));
     }
+    by_address
+}
+
+/// Connections whose local address belongs to one of the interfaces.
+fn connections(
+    host: &dyn Host,
+    by_address: &HashMap<IpAddr, Interface>,
+    missing: &mut Vec<String>,
+) -> Vec<(Socket, Interface)> {
+    let all = host.sockets().unwrap_or_else(|error| {
+        let advice = "load inet_diag and tcp_diag (modprobe); flows are known from /proc/net/tcp, and \
+            every one counts the same";
+        missing.push(format!("the kernel does not report the bytes of flows ({error}): {advice}"));
+        sockets::from_proc(|path| host.read(path))
+    });
     let of_interface = |socket: Socket| Some((by_address.get(&socket.local.ip())?.clone(), socket));
     all.into_iter().filter_map(of_interface).map(|(interface, socket)| (socket, interface)).collect()
 }

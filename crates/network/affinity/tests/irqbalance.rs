@@ -61,6 +61,7 @@ fn drawn() -> impl Strategy<Value = (Model, Assignment, u32)> {
                 .enumerate()
                 .map(|(index, (_, _, load, _))| Link { queue: index, thread: index, weight: load / total })
                 .collect(),
+            distances: Default::default(),
             other: Default::default(),
             places,
         };

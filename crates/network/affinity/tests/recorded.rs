@@ -36,7 +36,7 @@ fn host() -> tempfile::TempDir {
     }
     for (node, cpus) in [(0, "0-3"), (1, "4-7")] {
         put(root, &format!("sys/devices/system/node/node{node}/cpulist"), cpus);
-        put(root, &format!("sys/devices/system/node/node{node}/distance"), "10 20");
+        put(root, &format!("sys/devices/system/node/node{node}/distance"), ["10 20", "20 10"][node]);
     }
     let nic = "sys/class/net/eth2";
     for (file, text) in [("mtu", "1500"), ("speed", "40000"), ("operstate", "up"), ("device/numa_node", "1")]

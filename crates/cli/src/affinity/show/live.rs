@@ -4,7 +4,7 @@
 use super::super::{INTERRUPTED, Outcome, interruption, width};
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::interface::Nic;
-use longma_affinity::watch::{Flow, Observation, Watch};
+use longma_affinity::watch::{Flow, Observation, Protocol, Watch};
 use longma_command_line::output::table;
 use longma_command_line::raw_mode::RawMode;
 use longma_text::sanitize;
@@ -162,7 +162,11 @@ fn render(nic: &Nic, totals: &[Option<u64>; 2], observation: &Observation) -> St
         let thread = flow.thread.map(|index| &observation.threads[index]);
         let of = |what: &dyn Fn(&longma_affinity::watch::Thread) -> String| thread.map_or("?".into(), what);
         vec![
-            format!("{} <- {}", flow.local, flow.remote),
+            match (flow.protocol, flow.remote.port()) {
+                (Protocol::Tcp, _) => format!("{} <- {}", flow.local, flow.remote),
+                (Protocol::Udp, 0) => format!("UDP {} <- any", flow.local),
+                (Protocol::Udp, _) => format!("UDP {} <- {}", flow.local, flow.remote),
+            },
             gbps(flow.received),
             gbps(flow.sent),
             of(&|thread| sanitize(&thread.name)),
@@ -199,6 +203,7 @@ mod tests {
             name: name.clone(),
             kind: Default::default(),
             lower: vec![],
+            distances: Default::default(),
             driver: Some("mlx4".into()),
             device: None,
             node: Some(0),
@@ -225,6 +230,8 @@ mod tests {
                 taken: None,
             }],
             flows: vec![Flow {
+                protocol: Protocol::Tcp,
+                drops: None,
                 arrives: vec![],
                 local: "10.0.0.1:80".parse().unwrap(),
                 remote: "10.0.0.2:4000".parse().unwrap(),

@@ -26,17 +26,37 @@ pub struct Chapter<'a> {
     pub command: String,
 }
 
+/// A part of a page that is not an experiment.
+pub struct Section {
+    /// Name in links.
+    pub id: String,
+    /// Heading.
+    pub title: String,
+    /// Contents as HTML.
+    pub body: String,
+}
+
 /// Maximum number of result rows in a chapter. The exported files have all.
 const SHOWN_ROWS: usize = 200;
 
 /// Renders the page of all chapters. `version` is the version of the models.
 pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
+    page_with(chapters, &[], version)
+}
+
+/// Renders the page of all chapters, followed by other sections.
+pub fn page_with(chapters: &[Chapter<'_>], sections: &[Section], version: &str) -> String {
     let mut body = String::new();
     overview(chapters, &mut body);
     for chapter in chapters {
         write_chapter(chapter, &mut body);
     }
-    let links: String = chapters.iter().map(|c| link(c)).collect();
+    let mut links: String = chapters.iter().map(|c| link(c)).collect();
+    for Section { id, title, body: own } in sections {
+        let (id, title) = (escape(id), escape(title));
+        put!(links, "<a href=\"#{id}\">{title}</a>");
+        put!(body, "<section class=\"chapter\" id=\"{id}\"><h2>{title}</h2>\n{own}</section>\n");
+    }
     document(&Document {
         title: "results compared with published values",
         version: &format!("models {version}"),

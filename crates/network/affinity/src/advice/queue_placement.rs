@@ -1,6 +1,6 @@
 //! Assigns the queues of one or several NICs to CPUs, and chooses how many queues to use. Each queue gets a core of the
-//! NIC's node. When the cores are exhausted, further queues get their other hardware threads. CPUs of another node are
-//! used only if the NIC's node has none. If the driver can reduce the number of queues, or direct packets to some of them,
+//! NIC's node. When the cores are exhausted, further queues get their other hardware threads. CPUs of another node, the
+//! closest one, are used only if the NIC's node has none. If the driver can reduce the number of queues, or direct packets to some of them,
 //! half of the cores that share a last-level cache are left to the applications of the queues on the other half.
 //!
 //! Source: Hanford et al. 2014 for a flow and its application on different cores of the NIC's socket; Linux
@@ -128,7 +128,7 @@ impl QueuePlacement {
             let used = targets.into_iter().take(used).zip(&mut node.slots).collect();
             placed.push(Queues { interface: nic.name.clone(), count, abilities: *abilities, used });
         }
-        let groups = groups(places, &nodes, &placed, pair, allowed, shares);
+        let groups = groups(places, (&nodes, nics), &placed, pair, allowed, shares);
         let applications = groups.iter().flat_map(|group| group.applications.iter()).collect();
         Self { nics: placed, groups, applications }
     }
@@ -184,16 +184,22 @@ fn node_of(places: &[CpuLocation], cpu: u32) -> Option<u32> {
     places.iter().find(|place| place.cpu == cpu).map(|place| place.node)
 }
 
-/// The node for a NIC's queues: its own, or that of the pair if it is unknown or has no CPU.
+/// The node for a NIC's queues: the closest with CPUs, or that of the pair if the NIC's is unknown, or no distances are
+/// and its own has no CPU.
 fn nic_node(places: &[CpuLocation], nic: &Nic, pair: Pair) -> u32 {
-    let has_cpus = |node: &u32| places.iter().any(|place| place.node == *node);
-    nic.node.filter(has_cpus).or_else(|| node_of(places, pair.flow)).unwrap_or(0)
+    let nearest = nic.node.and_then(|node| nic.distances.sorted(node, nodes_of(places)).first().copied());
+    let is_known = |node: &u32| Some(*node) == nic.node || !nic.distances.is_empty();
+    nearest.filter(is_known).or_else(|| node_of(places, pair.flow)).unwrap_or(0)
+}
+
+fn nodes_of(places: &[CpuLocation]) -> impl Iterator<Item = u32> {
+    places.iter().map(|place| place.node)
 }
 
 /// The groups of all nodes that have queues, with the CPUs of their applications.
 fn groups(
     places: &[CpuLocation],
-    nodes: &BTreeMap<u32, Node>,
+    (nodes, nics): (&BTreeMap<u32, Node>, &[(&Nic, DriverCapabilities)]),
     placed: &[Queues],
     pair: Pair,
     allowed: Option<&CpuSet>,
@@ -212,13 +218,32 @@ fn groups(
             let own = || applications(places, zone.cpus(), &taken, allowed, shares);
             let of_node =
                 || applications(places, node.zones.iter().flat_map(Zone::cpus), &taken, allowed, shares);
-            let applications = own().or_else(of_node).unwrap_or_else(|| CpuSet::one(pair.application));
+            let of_nearest = || nearest(places, nics, *number, &taken, (allowed, shares));
+            let applications = own().or_else(of_node).or_else(of_nearest);
+            let applications = applications.unwrap_or_else(|| CpuSet::one(pair.application));
             groups.push(Group { node: *number, interfaces, flows, applications });
         }
     }
     // The pair's group comes first.
     groups.sort_by_key(|group| !group.flows.contains(pair.flow));
     groups
+}
+
+/// The CPUs for applications on the node closest to `node` that has any, by the distances from a NIC on it; `None` if no
+/// distances are known.
+fn nearest(
+    places: &[CpuLocation],
+    nics: &[(&Nic, DriverCapabilities)],
+    node: u32,
+    taken: &CpuSet,
+    (allowed, shares): (Option<&CpuSet>, bool),
+) -> Option<CpuSet> {
+    let of_nic = nics.iter().find(|(nic, _)| nic.node == Some(node) && !nic.distances.is_empty());
+    let nodes = of_nic?.0.distances.sorted(node, nodes_of(places));
+    nodes.into_iter().find_map(|node| {
+        let cpus = places.iter().filter(|place| place.node == node).map(|place| place.cpu);
+        applications(places, cpus, taken, allowed, shares)
+    })
 }
 
 /// The CPUs for applications among the allowed ones of `near`: those of cores without queues; if there are none, those

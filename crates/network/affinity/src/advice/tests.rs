@@ -11,6 +11,7 @@ pub(super) fn nic(node: Option<u32>) -> Nic {
         name,
         kind: Default::default(),
         lower: vec![],
+        distances: Default::default(),
         driver: None,
         device: None,
         node,

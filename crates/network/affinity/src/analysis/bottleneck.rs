@@ -4,7 +4,7 @@
 use crate::counters::CpuShares;
 use crate::pairs::Pair;
 use crate::sweep::{Header, Sample};
-use crate::vary::SweepParameter;
+use crate::vary::{SweepParameter, Value};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -170,8 +170,7 @@ fn packets(sample: &Sample, header: &Header) -> f64 {
 }
 
 fn is_busy_polling(sample: &Sample) -> bool {
-    sample.kernel.is_busy_polling
-        || sample.variant.get(&SweepParameter::BusyPoll).is_some_and(|value| *value > 0)
+    sample.kernel.is_busy_polling || sample.variant.get(&SweepParameter::BusyPoll).is_some_and(Value::is_on)
 }
 
 /// The figures that show a limit of these runs, as means.

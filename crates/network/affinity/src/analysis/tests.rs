@@ -17,6 +17,7 @@ fn results(rate: impl Fn(Class) -> f64, shares: impl Fn(Class) -> (f64, f64)) ->
         name: name(),
         kind: Default::default(),
         lower: vec![],
+        distances: Default::default(),
         driver: None,
         device: None,
         node: Some(0),
@@ -205,7 +206,7 @@ fn a_polling_application_is_not_the_limit_because_its_cpu_is_busy() {
     let mut results = results(|_| 5.0, |_| (0.3, 0.69));
     results.samples.iter_mut().for_each(|sample| {
         sample.kernel.cpus.get_mut(&sample.pair.application).unwrap().user = 0.3;
-        sample.variant = [(crate::vary::SweepParameter::BusyPoll, 50)].into();
+        sample.variant = [(crate::vary::SweepParameter::BusyPoll, 50.into())].into();
     });
     let limits = |results: &Results| {
         let analysis = Analysis::of(results);

@@ -554,6 +554,38 @@ fn a_rejected_write_is_an_error_and_the_setting_stays() {
     assert_eq!(host.all(), before);
 }
 
+/// A driver stores another number than the one that was written. It is refused with the stored number, and restored at
+/// once, at the end, and after a kill at the worst moment.
+#[test]
+fn a_rounded_value_is_refused_with_what_was_stored_and_restored() {
+    let (mut host, (_folder, path)) = (host(), folder());
+    let ring = || Setting::Driver { interface: "eth0".parse().unwrap(), fact: DriverProperty::RxRing };
+    host.put_driver("eth0", DriverProperty::RxRing, 256);
+    host.rounded.insert(DriverProperty::RxRing, 64);
+    let mut journal = Journal::begin(&path, &host).unwrap();
+    for accepted in ["512", "1024"] {
+        journal.set(&ring(), accepted).unwrap();
+        let error = journal.set(&ring(), "500").unwrap_err();
+        assert!(matches!(error, JournalError::Refused { .. }), "{error}");
+        assert!(
+            error.to_string().contains("to `500`: `512` was stored instead") || accepted == "512",
+            "{error}"
+        );
+        assert_eq!(ring().read(&host).unwrap(), accepted);
+        assert!(journal.foreign().is_empty());
+    }
+    // A kill while the stored value is in effect.
+    let text = std::fs::read(&path).unwrap();
+    drop(journal);
+    assert_eq!(ring().read(&host).unwrap(), "256");
+    let (_folder, path) = folder();
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+    host.put_driver("eth0", DriverProperty::RxRing, 512);
+    assert!(Journal::recover(&path, &host, false).unwrap().unwrap().is_whole());
+    assert_eq!(ring().read(&host).unwrap(), "256");
+}
+
 #[test]
 fn unrestored_and_missing_settings_stay_in_the_journal() {
     let (mut host, (_folder, path)) = (host(), folder());

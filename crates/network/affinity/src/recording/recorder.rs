@@ -10,7 +10,7 @@ use crate::interface;
 use crate::preflight;
 use crate::rss_table::RssTable;
 use crate::setting::Interface;
-use crate::sockets::Socket;
+use crate::sockets::{DatagramSocket, Socket};
 use crate::watch::Watch;
 use longma_cpu_set::CpuSet;
 use longma_locks::IgnorePoison;
@@ -199,6 +199,10 @@ impl Host for Recorder<'_> {
 
     fn sockets(&self) -> io::Result<Vec<Socket>> {
         self.host.sockets()
+    }
+
+    fn datagram_sockets(&self) -> io::Result<Vec<DatagramSocket>> {
+        self.host.datagram_sockets()
     }
 
     fn addresses(&self, interface: &str) -> Vec<IpAddr> {

@@ -170,6 +170,8 @@ fn observation() -> Observation {
         local: "10.1.2.3:443".parse().unwrap(),
         remote: format!("[2a02:db8::77]:{port}").parse().unwrap(),
         interface: "eth0".parse().unwrap(),
+        protocol: crate::watch::Protocol::Tcp,
+        drops: None,
         arrives: vec![("eth0".parse().unwrap(), None)],
         received: Some(1e9),
         sent: Some(0.0),

@@ -74,7 +74,8 @@ pub fn check_header(header: &Header) -> Result<(), String> {
     for nic in std::iter::once(nic).chain(&nic.lower) {
         all.extend(nic.mtu.map(|mtu| ("nic.mtu".into(), mtu as f64, 1.0, MAX_MTU as f64)));
         all.extend(nic.speed_mbps.map(|speed| ("nic.speed_mbps".into(), speed as f64, 1.0, MAX_GBPS * 1e3)));
-        all.extend(nic.node.map(|node| ("nic.node".into(), node.into(), 0.0, MAX_NODES - 1.0)));
+        let nodes = nic.node.iter().chain(nic.distances.0.keys());
+        all.extend(nodes.map(|node| ("nic.node".into(), (*node).into(), 0.0, MAX_NODES - 1.0)));
         for (field, queues) in [("nic.rx_queues", &nic.rx_queues), ("nic.tx_queues", &nic.tx_queues)] {
             all.extend(queues.iter().map(|queue| (field.into(), (*queue).into(), 0.0, MAX_QUEUES - 1.0)));
         }
@@ -119,7 +120,9 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
     ];
     all.extend(sample.variant.iter().map(|(parameter, value)| {
         let range = parameter.range();
-        (format!("variant.{parameter}"), *value as f64, *range.start() as f64, *range.end() as f64)
+        // A long mask has no number, and only XPS takes one.
+        let number = value.number().unwrap_or(if parameter.takes(value) { 0 } else { u64::MAX });
+        (format!("variant.{parameter}"), number as f64, *range.start() as f64, *range.end() as f64)
     }));
     if let Some(rate) = &sample.rate {
         let optional = [("rate.lost", rate.lost, 1.0), ("rate.remote_cpu", rate.remote_cpu, MAX_CPUS)];

@@ -4,7 +4,7 @@
 //! (/proc/interrupts).
 
 use super::Sample;
-use crate::vary::SweepParameter;
+use crate::vary::{SweepParameter, Value};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -67,8 +67,9 @@ impl Sample {
     /// Returns how the flow was processed if another CPU processed it. Returns `None` also if too few events were counted,
     /// and for variants that move the processing by design, to the application's CPU or to a thread.
     pub fn misrouted(&self, is_software: bool) -> Option<MisroutedFlow> {
-        let is_on = |parameter| self.variant.get(&parameter).is_some_and(|value| *value > 0);
-        if [SweepParameter::Rfs, SweepParameter::BusyPoll, SweepParameter::Threaded].into_iter().any(is_on) {
+        let is_on = |parameter| self.variant.get(&parameter).is_some_and(Value::is_on);
+        use SweepParameter::{Arfs, BusyPoll, Rfs, Threaded};
+        if [Rfs, Arfs, BusyPoll, Threaded].into_iter().any(is_on) {
             return None;
         }
         let (kernel, flow) = (&self.kernel, self.pair.flow);
@@ -169,9 +170,9 @@ mod tests {
         assert_eq!(sample(&[(1, 9000)], &[], &[(2, 9000)]).misrouted(true), None);
         // RFS moves packets to the application's CPU.
         let mut moved = sample(&[(2, 90_000)], &[], &[]);
-        moved.variant = [(SweepParameter::Rfs, 32_768)].into();
+        moved.variant = [(SweepParameter::Rfs, 32_768.into())].into();
         assert_eq!(moved.misrouted(true), None);
-        moved.variant = [(SweepParameter::Rfs, 0)].into();
+        moved.variant = [(SweepParameter::Rfs, 0.into())].into();
         assert!(moved.misrouted(true).is_some());
     }
 }

@@ -18,7 +18,7 @@ use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
 use crate::pairs::{Pair, classify};
 use crate::setting::Setting;
-use crate::vary::{SweepParameter, Variant, words};
+use crate::vary::{SweepParameter, Value, Variant, words};
 use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -231,8 +231,10 @@ type Base = Vec<(Setting, String)>;
 fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     let mut found = Base::new();
     for (parameter, value) in plan.variants.iter().flatten() {
-        for (setting, _) in parameter.settings(&setup.header.nic, *value) {
-            if !found.iter().any(|known| known.0 == setting)
+        for (setting, _) in parameter.settings(&setup.header.nic, value) {
+            // The flow's CPU decides about interrupts, except with accelerated RFS.
+            if !matches!(setting, Setting::Irq(_))
+                && !found.iter().any(|known| known.0 == setting)
                 && let Ok(text) = setting.read(setup.host)
             {
                 found.push((setting, text));
@@ -256,7 +258,7 @@ fn vary(
             |(setting, value): &(Setting, String)| setting.read(setup.host).ok().as_ref() != Some(value);
         settings.into_iter().filter(differs).collect()
     };
-    let wanted = |parameter: &SweepParameter, value: &u64| parameter.settings(&setup.header.nic, *value);
+    let wanted = |parameter: &SweepParameter, value: &Value| parameter.settings(&setup.header.nic, value);
     let mut has_changed = false;
     if applied != variant {
         let back = other(base.clone());
@@ -265,9 +267,13 @@ fn vary(
         let changes = other(variant.iter().flat_map(|(parameter, value)| wanted(parameter, value)).collect());
         has_changed |= !changes.is_empty();
         either_way(setup, journal, changes)?;
-    } else if let Some((parameter, value)) = variant.get_key_value(&SweepParameter::Rfs) {
-        // Steering has just cleared the queues' flow tables.
-        apply(journal, &wanted(parameter, value))?;
+    } else {
+        // Steering has just cleared the queues' flow tables and moved their interrupts.
+        for parameter in [SweepParameter::Rfs, SweepParameter::Arfs] {
+            if let Some(value) = variant.get(&parameter) {
+                apply(journal, &wanted(&parameter, value))?;
+            }
+        }
     }
     let state = format!("sys/class/net/{}/operstate", setup.header.nic.name);
     let begin = Instant::now();
@@ -346,7 +352,7 @@ fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
     let (header, pair) = (setup.header, run.pair);
     let length = Duration::from_secs(header.seconds.into());
     let start = Start {
-        words: header.load.words(header.seconds),
+        words: header.load.varied(&run.variant).words(header.seconds),
         cpus: Some(CpuSet::one(pair.application)),
         namespace: setup.namespace,
         limit: length + GRACE,

@@ -3,9 +3,10 @@
 //! known. With sub-NUMA clustering, a cache spans several nodes.
 
 use super::model::Model;
+use crate::numa::NodeDistances;
 use crate::pairs::Class;
 use longma_cpu_set::CpuSet;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// Index of a CPU in [`Layout::cpus`].
 pub type Cpu = usize;
@@ -76,8 +77,10 @@ pub struct Layout<'a> {
     /// Queues and threads that may be moved, the heaviest first.
     pub movable_queues: Vec<usize>,
     pub movable_threads: Vec<usize>,
-    /// Node of each queue's NIC, if it is known and has CPUs.
-    nic_node: Vec<Option<u32>>,
+    /// For each known node of a NIC, how far each CPU is from it.
+    far: Vec<Vec<f64>>,
+    /// Position in `far` of the node of each queue's NIC.
+    far_of_queue: Vec<Option<usize>>,
     opens: Vec<Open>,
     open_of_queue: Vec<Option<usize>>,
     open_of_thread: Vec<Option<usize>>,
@@ -129,6 +132,24 @@ fn movable(opens: &[Option<usize>], weights: &[f64]) -> Vec<usize> {
     all
 }
 
+/// How far each CPU is from `node`, given the nodes of the CPUs. See [`Layout::far`].
+fn far(model: &Model, node_of_cpu: &[u32], node: u32) -> Vec<f64> {
+    let unknown = NodeDistances::default();
+    let distances = model.distances.get(&node).unwrap_or(&unknown);
+    let distance = |of: &u32| distances.between(node, *of);
+    let all: BTreeSet<u32> = node_of_cpu.iter().map(distance).collect();
+    let mut others = all.iter().skip(1);
+    let (Some(closest), Some(next)) = (all.first(), others.next()) else {
+        return vec![0.0; node_of_cpu.len()];
+    };
+    let range = f64::from(all.last().unwrap_or(next) - next).max(1.0);
+    let far = |of: &u32| match distance(of) {
+        distance if distance == *closest => 0.0,
+        distance => 1.0 + f64::from(distance - next) / range,
+    };
+    node_of_cpu.iter().map(far).collect()
+}
+
 impl<'a> Layout<'a> {
     pub fn of(model: &'a Model) -> Self {
         let places = &model.places;
@@ -175,7 +196,8 @@ impl<'a> Layout<'a> {
             thread_weight: vec![0.0; model.threads.len()],
             movable_queues: Vec::new(),
             movable_threads: Vec::new(),
-            nic_node: Vec::new(),
+            far: Vec::new(),
+            far_of_queue: Vec::new(),
             opens: Vec::new(),
             open_of_queue: Vec::new(),
             open_of_thread: Vec::new(),
@@ -184,9 +206,13 @@ impl<'a> Layout<'a> {
             layout.queue_weight[link.queue] += link.weight;
             layout.thread_weight[link.thread] += link.weight;
         }
-        // No CPU is close to a NIC on a node without CPUs, so none counts as far.
-        let has_cpus = |node: &u32| layout.node.contains(node);
-        layout.nic_node = model.queues.iter().map(|queue| queue.node.filter(has_cpus)).collect();
+        let mut nic_nodes = Numbers::new();
+        layout.far_of_queue =
+            model.queues.iter().map(|queue| queue.node.map(|node| nic_nodes.of(node))).collect();
+        layout.far = vec![Vec::new(); nic_nodes.0.len()];
+        for (node, at) in nic_nodes.0 {
+            layout.far[at] = far(model, &layout.node, node);
+        }
         layout.open();
         layout.movable_queues = movable(&layout.open_of_queue, &layout.queue_weight);
         layout.movable_threads = movable(&layout.open_of_thread, &layout.thread_weight);
@@ -259,8 +285,13 @@ impl<'a> Layout<'a> {
         self.group[self.cores[core][0]]
     }
 
-    /// Returns whether a CPU is on another node than a queue's NIC.
+    /// How far a CPU is from a queue's NIC: 0 on the closest node, 1 on the next, and up to 2 on the farthest.
+    pub fn far(&self, queue: usize, cpu: Cpu) -> f64 {
+        self.far_of_queue[queue].map_or(0.0, |at| self.far[at][cpu])
+    }
+
+    /// Returns whether a CPU is farther from a queue's NIC than others.
     pub fn is_far(&self, queue: usize, cpu: Cpu) -> bool {
-        self.nic_node[queue].is_some_and(|node| self.node[cpu] != node)
+        self.far(queue, cpu) > 0.0
     }
 }

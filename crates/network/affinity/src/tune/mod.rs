@@ -16,7 +16,7 @@ pub mod service;
 
 use crate::journal::{Journal, JournalError};
 use crate::setting::{Interface, Setting};
-use crate::watch::{Flow, Observation, Queue, Thread};
+use crate::watch::{Flow, Observation, Protocol, Queue, Thread};
 use damping::{ChangeDamper, Verdict};
 use log::{Decision, DecisionKind};
 use longma_cpu_set::CpuSet;
@@ -282,7 +282,8 @@ impl Tuner {
             None => !observation.isolated.contains(*cpu),
         };
         let usable: CpuSet = online.iter().filter(is_usable).collect();
-        let mut model = Model { places: observation.places.clone(), ..Model::default() };
+        let (places, distances) = (observation.places.clone(), observation.distances.clone());
+        let mut model = Model { places, distances, ..Model::default() };
         let mut assignment = Assignment { queues: Vec::new(), threads: Vec::new() };
         for queue in &observation.queues {
             let why = self.queue_is_taken(queue);
@@ -463,14 +464,14 @@ fn reason(observation: &Observation, model: &Model, from: &Assignment, change: &
             )
         }
     };
-    let gbps = observation
-        .flows
-        .iter()
-        .filter(|flow| flow.thread == Some(link.thread))
-        .map(|flow| flow.bytes() * 8e-9)
-        .sum::<f64>();
+    let flows = || observation.flows.iter().filter(|flow| flow.thread == Some(link.thread));
+    let gbps = flows().map(|flow| flow.bytes() * 8e-9).sum::<f64>();
+    let is_estimate = flows().any(|flow| flow.protocol == Protocol::Udp);
+    let estimate = if is_estimate { " (UDP, estimated)" } else { "" };
+    let drops: f64 = flows().filter_map(|flow| flow.drops).sum();
+    let drops = if drops > 0.0 { format!(", {drops:.0} datagrams a second dropped") } else { String::new() };
     format!(
-        "{} has flows of {gbps:.2} Gb/s by {}; {description}; cost of all flows {:.2} to {:.2} classes",
+        "{} has flows of {gbps:.2} Gb/s{estimate}{drops} by {}; {description}; cost of all flows {:.2} to {:.2} classes",
         thread_name(thread),
         observation.queues[link.queue].name,
         change.before,

@@ -4,6 +4,7 @@
 //! Source: the order of the classes is that of Hanford et al. 2014 ([`Class::ALL`](crate::pairs::Class::ALL)); the
 //! costs in [`costs`] are ranks, not measurements.
 
+use crate::numa::NodeDistances;
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use std::collections::BTreeMap;
@@ -19,8 +20,11 @@ pub mod costs {
     /// Added to [`STACKED`] in proportion to the part of the CPU's bytes that are not the busiest queue's, so that
     /// queues that must share CPUs do so evenly.
     pub const UNEVEN: f64 = 0.65;
-    /// A flow on another node than its NIC.
+    /// A flow on another node than its NIC, the closest of the others. If the NIC's node has no CPUs, the closest that has
+    /// takes its place.
     pub const FAR: f64 = 2.0;
+    /// Added to [`FAR`] on the farthest node, and in proportion to the distance on those between.
+    pub const FARTHER: f64 = 0.5;
     /// A queue whose packets are processed wherever they arrive, as for the middle class.
     pub const UNSTEERED: f64 = 2.0;
     /// Load above which a CPU counts as full. Below 1, to leave room for variation.
@@ -71,6 +75,8 @@ pub struct Model {
     pub threads: Vec<Thread>,
     /// The links between queues and threads.
     pub links: Vec<Link>,
+    /// Distances from the nodes of NICs to others.
+    pub distances: BTreeMap<u32, NodeDistances>,
     /// Other load of each CPU, as a fraction.
     pub other: BTreeMap<u32, f64>,
 }

@@ -47,6 +47,7 @@ impl Cpus {
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     far: f64,
+    farther: f64,
     sibling: f64,
     stacked: f64,
     uneven: f64,
@@ -60,11 +61,16 @@ impl Scale {
     }
 
     /// The costs of the model.
-    pub const FULL: Self =
-        Self { far: costs::FAR, sibling: costs::SIBLING, stacked: costs::STACKED, uneven: costs::UNEVEN };
+    pub const FULL: Self = Self {
+        far: costs::FAR,
+        farther: costs::FARTHER,
+        sibling: costs::SIBLING,
+        stacked: costs::STACKED,
+        uneven: costs::UNEVEN,
+    };
     /// Costs at which queues can share a core, and the NIC's node matters less. A search at this scale can pass through
     /// placements that are too expensive at the full scale.
-    pub const COARSE: Self = Self { far: 1.0, sibling: 0.0, stacked: 0.0, uneven: 0.0 };
+    pub const COARSE: Self = Self { far: 1.0, farther: 0.5, sibling: 0.0, stacked: 0.0, uneven: 0.0 };
 }
 
 /// An object and its new CPUs.
@@ -268,7 +274,10 @@ impl<'a> Placement<'a> {
 
     /// Cost per byte of a queue on a CPU due to the distance from the NIC.
     pub fn far_cost(&self, queue: usize, cpu: Cpu) -> f64 {
-        if self.layout.is_far(queue, cpu) { self.scale.far } else { 0.0 }
+        match self.layout.far(queue, cpu) {
+            far if far > 0.0 => self.scale.far + self.scale.farther * (far - 1.0),
+            _ => 0.0,
+        }
     }
 
     /// Cost of the classes and distances of a queue's flows if it is on `cpu`.

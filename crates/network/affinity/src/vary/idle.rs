@@ -1,12 +1,14 @@
 //! Detects varied parameters that have no effect under a load, and explains why. The interface itself reports values
 //! that it rejects.
 //!
-//! Source: Linux net/core/dev.c (netdev_pick_tx, get_rps_cpu), net/ipv4/tcp_offload.c and udp_offload.c; ethtool(8).
+//! Source: Linux net/core/dev.c (netdev_pick_tx, get_rps_cpu, napi_complete_done), include/net/gro.h (the size by
+//! protocol), net/ipv4/tcp_offload.c and udp_offload.c, Documentation/networking/napi.rst; ethtool(8).
 
-use super::{SweepParameter, Variation};
+use super::{SweepParameter, Value, Variation};
 use crate::interface::Nic;
 use crate::load::Load;
 use crate::pairs::Pair;
+use std::net::IpAddr;
 
 /// Describes, in one sentence each, the `variations` that have no effect on some of the `pairs`.
 pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) -> Vec<String> {
@@ -21,20 +23,64 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
         Load::Command(_) => (false, false),
     };
     let is_iperf = matches!(load, Load::Iperf(_));
+    let is_zero = |parameter| !values(parameter).iter().any(Value::is_on);
+    // A name is not resolved.
+    let is_ipv4 = match load {
+        Load::Iperf(iperf) => iperf.server.parse().ok().map(|address: IpAddr| address.is_ipv4()),
+        Load::Command(_) => None,
+    };
     let why = |parameter: SweepParameter| match parameter {
         SweepParameter::Xps if nic.physical().iter().all(|nic| nic.tx_queues.len() < 2) => {
             Some(format!("{} has one transmit queue", nic.name))
         }
-        SweepParameter::Gro | SweepParameter::Lro | SweepParameter::Tso | SweepParameter::Gso if is_udp => {
+        SweepParameter::Gro
+        | SweepParameter::Lro
+        | SweepParameter::Tso
+        | SweepParameter::Gso
+        | SweepParameter::GroMaxSize
+        | SweepParameter::GsoMaxSize
+        | SweepParameter::GroIpv4MaxSize
+        | SweepParameter::GsoIpv4MaxSize
+            if is_udp =>
+        {
             Some("iperf3's datagrams are neither merged nor segmented".into())
         }
-        SweepParameter::Tso | SweepParameter::Gso if is_iperf && !sends => {
+        SweepParameter::Tso
+        | SweepParameter::Gso
+        | SweepParameter::GsoMaxSize
+        | SweepParameter::GsoIpv4MaxSize
+            if is_iperf && !sends =>
+        {
             Some("this host sends only acknowledgements; with --forward it sends data".into())
         }
-        SweepParameter::Gro | SweepParameter::Lro if is_iperf && sends => {
+        SweepParameter::Gro
+        | SweepParameter::Lro
+        | SweepParameter::GroMaxSize
+        | SweepParameter::GroIpv4MaxSize
+            if is_iperf && sends =>
+        {
             Some("only acknowledgements arrive here; without --forward data arrive".into())
         }
-        SweepParameter::Rfs if !values(SweepParameter::Rfs).iter().any(|entries| *entries > 0) => {
+        SweepParameter::GroMaxSize | SweepParameter::GsoMaxSize if is_ipv4 == Some(true) => {
+            Some("the flow is one of IPv4; gro-ipv4-max-size and gso-ipv4-max-size apply to it".into())
+        }
+        SweepParameter::GroIpv4MaxSize | SweepParameter::GsoIpv4MaxSize if is_ipv4 == Some(false) => {
+            Some("the flow is one of IPv6; gro-max-size and gso-max-size apply to it".into())
+        }
+        SweepParameter::ZeroCopy if is_udp => Some("iperf3 copies datagrams".into()),
+        SweepParameter::NapiDeferHardIrqs if is_zero(SweepParameter::GroFlushTimeout) => {
+            Some("gro-flush-timeout is 0; vary both".into())
+        }
+        SweepParameter::GroFlushTimeout if is_zero(SweepParameter::NapiDeferHardIrqs) => {
+            Some("napi-defer-hard-irqs is 0; vary both".into())
+        }
+        SweepParameter::IrqSuspendTimeout => {
+            Some("the application does not poll by epoll with prefer_busy_poll; iperf3 does not".into())
+        }
+        SweepParameter::RxUsecs if values(SweepParameter::AdaptiveRx).iter().any(Value::is_on) => {
+            Some("the driver adapts the delay (adaptive-rx=1)".into())
+        }
+        SweepParameter::Rfs if is_zero(SweepParameter::Rfs) => {
             Some("a flow table without entries does nothing".into())
         }
         SweepParameter::Rfs => {
@@ -72,6 +118,8 @@ mod tests {
         let two = Nic { tx_queues: vec![0, 1], ..one.clone() };
         let tcp = Iperf { server: "a".into(), port: 1, zero_copy: true, reverse: true, udp: false, flows: 1 };
         let (udp, forward) = (Iperf { udp: true, ..tcp.clone() }, Iperf { reverse: false, ..tcp.clone() });
+        let ipv4 = Iperf { server: "198.18.0.1".into(), ..tcp.clone() };
+        let ipv6 = Iperf { server: "2001:db8::1".into(), ..tcp.clone() };
         let pair = |flow, application| Pair { flow, application };
         let remarks = |text: &str, nic: &Nic, iperf: &Iperf, pairs: &[Pair]| {
             idle(&[text.parse().unwrap()], nic, &Load::Iperf(iperf.clone()), pairs).concat()
@@ -83,6 +131,13 @@ mod tests {
             ("gso=1,0", &one, &tcp, &near, "sends only acknowledgements"),
             ("lro=1,0", &one, &forward, &near, "only acknowledgements arrive here"),
             ("rfs=0", &one, &tcp, &near, "a flow table without entries does nothing"),
+            ("gro-max-size=65536,185000", &one, &ipv4, &near, "gro-ipv4-max-size"),
+            ("gro-ipv4-max-size=65536,185000", &one, &ipv6, &near, "the flow is one of IPv6"),
+            ("gso-max-size=65536,185000", &one, &ipv6, &near, "sends only acknowledgements"),
+            ("gro-flush-timeout=0,20000", &one, &tcp, &near, "napi-defer-hard-irqs is 0"),
+            ("napi-defer-hard-irqs=0,2", &one, &tcp, &near, "gro-flush-timeout is 0"),
+            ("irq-suspend-timeout=0,20000", &one, &tcp, &near, "prefer_busy_poll"),
+            ("zero-copy=0,1", &one, &udp, &near, "iperf3 copies datagrams"),
             ("rfs=0,64", &one, &tcp, &same, "the flow's own CPU on 1 of 2 pairs"),
             (
                 "rfs=0,64",
@@ -101,6 +156,10 @@ mod tests {
             ("tso=1,0", &one, &forward),
             ("rfs=0,64", &one, &tcp),
             ("mtu=1500,9000", &one, &udp),
+            ("gro-ipv4-max-size=65536,185000", &one, &ipv4),
+            ("gro-max-size=65536,185000", &one, &ipv6),
+            ("zero-copy=0,1", &one, &tcp),
+            ("rx-usecs=0,8", &one, &tcp),
         ] {
             assert_eq!(remarks(text, nic, iperf, &near), "", "{text}");
         }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::fake::FakeHost;
+use crate::sockets::DatagramSocket;
 
 fn place(cpu: u32) -> CpuLocation {
     CpuLocation {
@@ -183,4 +184,57 @@ fn a_bonds_flows_are_those_of_the_queues_below_it() {
         "{:?}",
         observation.missing
     );
+}
+
+/// A QUIC server on all addresses, a connected UDP socket of an idle process, and the kernel's own.
+#[test]
+fn a_udp_socket_is_a_flow_with_an_estimated_rate() {
+    let mut host = host();
+    let udp = |local: &str, remote: Option<&str>, inode, dropped| DatagramSocket {
+        local: local.parse().unwrap(),
+        remote: remote.map(|remote| remote.parse().unwrap()),
+        inode,
+        dropped: Some(dropped),
+    };
+    let sockets = |dropped| {
+        vec![
+            udp("0.0.0.0:443", None, 200, dropped),
+            udp("192.0.2.7:9000", Some("192.0.2.9:53"), 201, 5),
+            udp("0.0.0.0:51820", None, 0, 0),
+            udp("203.0.113.1:443", None, 202, 0),
+        ]
+    };
+    host.put("proc/8/fd/3", "-> socket:[200]");
+    host.put("proc/9/fd/3", "-> socket:[201]");
+    host.put("proc/10/fd/3", "-> socket:[202]");
+    let counts = |host: &FakeHost, bytes: u64, ticks: u64| {
+        host.put("sys/class/net/eth0/statistics/rx_bytes", &bytes.to_string());
+        host.put("sys/class/net/eth0/statistics/tx_bytes", "0");
+        host.put("proc/net/snmp", &format!("Udp: InDatagrams OutDatagrams\nUdp: {} 0", bytes / 1000));
+        host.put("proc/8/task/8/stat", &stat("quic", ticks, 2));
+        host.put("proc/9/task/9/stat", &stat("named", 10, 1));
+    };
+    for thread in [8, 9] {
+        host.put_thread(thread, "0-3".parse().unwrap());
+    }
+    host.datagram_sockets = sockets(0);
+    let mut watch = watch();
+    counts(&host, 0, 0);
+    assert!(watch.observe(&host).flows.is_empty());
+    // The first busy interval has no processor times to divide by, because idle sockets' owners are not looked up.
+    counts(&host, 1 << 40, 1 << 20);
+    assert!(watch.observe(&host).flows.is_empty());
+    counts(&host, 2 << 40, 2 << 20);
+    let observation = watch.observe(&host);
+    let found: Vec<_> =
+        observation.flows.iter().map(|flow| (flow.local.port(), flow.protocol, flow.thread)).collect();
+    assert_eq!(found, [(443, Protocol::Udp, Some(0))]);
+    assert_eq!(observation.threads.iter().map(|thread| &*thread.name).collect::<Vec<_>>(), ["quic"]);
+    assert!(observation.flows[0].received > Some(1e9) && observation.flows[0].drops == Some(0.0));
+    assert_eq!(observation.flows[0].arrives[0].1, None, "its senders are not known");
+    assert_eq!(observation.missing, Vec::<String>::new());
+    // A socket that drops datagrams is busy, whatever the interface counts.
+    host.datagram_sockets = sockets(99);
+    assert!(watch.observe(&host).flows[0].drops > Some(0.0));
+    assert!(watch.observe(&host).flows.is_empty());
 }

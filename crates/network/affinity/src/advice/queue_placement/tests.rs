@@ -193,6 +193,24 @@ fn applications_stay_on_the_nics_node_where_a_cache_spans_two() {
     assert_eq!(groups(&spread), [("eth0".into(), "4,6".into(), "5,7".into())]);
 }
 
+/// Node 2 is closest to the NIC's, although node 1 is the next number.
+#[test]
+fn the_closest_node_takes_the_place_of_one_without_cpus() {
+    let places: Vec<CpuLocation> = topology(4, 1, 4, 1).into_iter().filter(|place| place.node > 0).collect();
+    let distances = crate::numa::NodeDistances([(0, 10), (1, 32), (2, 16), (3, 32)].into());
+    let nic = Nic { distances, ..nic(Some(0), 2) };
+    let all: Vec<u32> = (4..16).collect();
+    let found = crate::advice::candidates(&places, &nic, &crate::pairs::all_pairs(&all));
+    assert_eq!((found[0].pair, found[0].is_near), (pair(8, 9), Some(false)));
+    let spread = QueuePlacement::of(&places, &[(&nic, ALL)], pair(4, 5), None, false);
+    assert_eq!(groups(&spread), [("eth0".into(), "8-9".into(), "10-11".into())]);
+    // The node has CPUs, but none for applications.
+    let places = topology(4, 1, 4, 1);
+    let allowed: CpuSet = "4-15".parse().unwrap();
+    let spread = QueuePlacement::of(&places, &[(&nic, ALL)], pair(1, 4), Some(&allowed), false);
+    assert_eq!(groups(&spread), [("eth0".into(), "1-2".into(), "8-11".into())]);
+}
+
 /// Some hypervisors report a cache for each CPU.
 #[test]
 fn caches_of_one_core_count_as_one() {

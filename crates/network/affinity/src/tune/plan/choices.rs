@@ -37,7 +37,7 @@ struct Choice {
 }
 
 /// Decides between equal costs; less is better.
-type Preference = (bool, usize, usize, bool, i64);
+type Preference = (u32, usize, usize, bool, i64);
 
 impl<'a> CpuSearch<'a> {
     pub fn new(layout: &'a Layout<'a>) -> Self {
@@ -100,7 +100,8 @@ impl<'a> CpuSearch<'a> {
                 }
                 let (on_cpu, on_core) = placement.crowd(cpu);
                 let is_first = layout.cpus[cpu] == 0;
-                let preference = (layout.is_far(queue, cpu), on_cpu, on_core, is_first, placement.load(cpu));
+                let far = (layout.far(queue, cpu) * 1e3) as u32;
+                let preference = (far, on_cpu, on_core, is_first, placement.load(cpu));
                 if cost < least - EQUAL || best.is_none_or(|(_, preferred)| preference < preferred) {
                     (best, least) = (Some((cpu, preference)), least.min(cost));
                 }

@@ -5,6 +5,7 @@ mod greedy;
 use super::super::model::{Link, Queue, Thread, costs};
 use super::*;
 use crate::fake::topology;
+use crate::numa::NodeDistances;
 use crate::tune::placement::Cpus;
 use longma_topology::CpuLocation;
 use proptest::prelude::*;
@@ -50,6 +51,7 @@ fn drawn(max_len: usize) -> impl Strategy<Value = (Model, Assignment)> {
                     .map(|(_, load, chance)| Thread { load: *load, open: open(*chance) })
                     .collect(),
                 // Most CPUs are idle.
+                distances: BTreeMap::new(),
                 other: (0..count)
                     .map(|cpu| (cpu, (other[cpu as usize % other.len()] - 0.6).max(0.0)))
                     .collect(),
@@ -152,6 +154,7 @@ fn one_flow(
         queues: vec![Queue { node, load: 0.3, open: Some(all.clone()) }],
         threads: vec![Thread { load: 0.3, open: Some(all) }],
         links: vec![Link { queue: 0, thread: 0, weight: 1.0 }],
+        distances: BTreeMap::new(),
         other: BTreeMap::new(),
         places,
     };
@@ -189,6 +192,23 @@ fn a_thread_stays_on_the_nics_node_where_a_cache_spans_two() {
     assert!(cpus.iter().all(|cpu| *cpu >= 4), "{then:?}");
 }
 
+/// The NIC's node has no CPU that may be used, or none at all. Node 2 is closest to it, not the next number.
+#[test]
+fn a_flow_that_cannot_come_to_its_nics_node_comes_to_the_closest() {
+    for (nic_node, row) in
+        [(0, vec![(0, 10), (1, 32), (2, 16), (3, 32)]), (7, vec![(7, 10), (1, 32), (2, 17), (3, 32)])]
+    {
+        let places = topology(4, 1, 4, 1);
+        let (mut model, from) = one_flow(places, Some(nic_node), Some(12), 13);
+        let usable: CpuSet = (4..16).collect();
+        (model.queues[0].open, model.threads[0].open) = (Some(usable.clone()), Some(usable));
+        model.distances = [(nic_node, NodeDistances(row.into_iter().collect()))].into();
+        let then = after(&from, &plan(&model, &from));
+        let cpus: Vec<u32> = then.threads[0].iter().chain(then.queues[0]).collect();
+        assert!(cpus.iter().all(|cpu| model.places[*cpu as usize].node == 2), "node {nic_node}: {then:?}");
+    }
+}
+
 #[test]
 fn well_placed_objects_stay_and_two_cpus_suffice() {
     let (model, from) = one_flow(topology(2, 1, 6, 1), Some(0), Some(2), 3);
@@ -213,6 +233,7 @@ fn many_flows(places: Vec<CpuLocation>, count: usize, seed: u64) -> (Model, Assi
         queues: vec![Queue { node: Some(0), load: 0.05, open: Some(all.clone()) }; count],
         threads: vec![Thread { load: 0.1, open: Some(all) }; count],
         links: (0..count).map(|of| Link { queue: of, thread: of, weight: 1.0 / count as f64 }).collect(),
+        distances: BTreeMap::new(),
         other: BTreeMap::new(),
         places,
     };
