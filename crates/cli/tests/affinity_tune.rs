@@ -5,7 +5,7 @@ mod subcommand;
 mod veth;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -81,12 +81,52 @@ impl Drop for Sender {
     }
 }
 
+/// Sends tens of MB per second in datagrams to the first client until dropped.
+struct DatagramSender(Arc<AtomicBool>);
+
+impl DatagramSender {
+    fn new(namespace: &str, port: u16) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (namespace, asked) = (namespace.to_string(), stop.clone());
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            enter(&namespace);
+            let socket = UdpSocket::bind(("198.18.1.1", port)).unwrap();
+            socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+            ready.send(()).unwrap();
+            let (_, client) = socket.recv_from(&mut [0; 16]).unwrap();
+            while !asked.load(Ordering::Relaxed) {
+                // The client may have ended.
+                (0..64).for_each(|_| drop(socket.send_to(&[0; 1400], client)));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        is_ready.recv_timeout(TEST_TIMEOUT).unwrap();
+        Self(stop)
+    }
+}
+
+impl Drop for DatagramSender {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A program that reads a flow; killed when dropped.
 struct Reader(Child);
 
 impl Reader {
     fn new(network: &Network, port: u16, before: &str) -> Self {
         let script = format!("exec {before} cat < /dev/tcp/198.18.1.1/{port} > /dev/null");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &network.names[0], "bash", "-c", &script]).stdin(Stdio::null());
+        end_with_test(&mut command);
+        Self(command.spawn().unwrap())
+    }
+
+    /// Reads datagrams that a [`DatagramSender`] sends.
+    fn of_datagrams(network: &Network, port: u16) -> Self {
+        let script = format!("exec 3<> /dev/udp/198.18.1.1/{port}; echo >&3; exec cat <&3 > /dev/null");
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &network.names[0], "bash", "-c", &script]).stdin(Stdio::null());
         end_with_test(&mut command);
@@ -174,6 +214,28 @@ fn new_flows_are_separated_from_their_readers_and_settings_are_restored() {
         assert!(why.contains("cat (") && why.contains("ended"), "{why}");
         drop(sender);
     }
+}
+
+/// The kernel does not count the bytes of a UDP socket, so its rate is an estimate.
+#[test]
+fn a_udp_reader_is_separated_from_its_queue_and_restored() {
+    if !can_tune() {
+        return;
+    }
+    let network = Network::bare("u");
+    let sender = DatagramSender::new(&network.names[1], 7009);
+    let before = network.settings();
+    let reader = Reader::of_datagrams(&network, 7009);
+    let own = reader.cpus();
+    let tune = tune(&network, &["--min-rate", "20"]);
+    wait("flow and reader are not kept apart", || are_apart(&network, &reader));
+    signal(&tune, libc::SIGTERM);
+    let (code, stdout) = ended(tune);
+    assert_eq!(code, Some(0), "{stdout}");
+    let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("cat (") && words.contains("(UDP, estimated)"), "{stdout}");
+    assert_eq!((network.settings(), reader.cpus()), (before, own), "{stdout}");
+    drop(sender);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use crate::{merge_sizes, suspension};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -54,6 +55,13 @@ pub enum DriverProperty {
     TsoMaxSize,
     /// Maximum nanoseconds for which the interrupts of each NAPI instance stay suspended while an application polls.
     IrqSuspendTimeout,
+}
+
+/// Its name in files.
+impl fmt::Display for DriverProperty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
 }
 
 /// Location of a property: the command that reads the structure, the command that writes it (if supported here), and
@@ -190,6 +198,7 @@ mod tests {
     fn recordings_keep_the_names_of_properties() {
         let names = serde_json::to_string(&[DriverProperty::MaxRxRing, DriverProperty::MaxChannels]).unwrap();
         assert_eq!(names, r#"["rx-ring-most","channels-most"]"#);
+        assert_eq!(DriverProperty::GroIpv4MaxSize.to_string(), "gro-ipv4-max-size");
     }
 
     #[test]

@@ -271,7 +271,7 @@ impl Setting {
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, self.path()) {
-            (Self::Driver { interface, fact }, _) => write!(f, "{fact:?} of {interface}"),
+            (Self::Driver { interface, fact }, _) => write!(f, "{fact} of {interface}"),
             (Self::Thread { process, thread, .. }, _) => {
                 write!(f, "CPUs of thread {thread} of process {process}")
             }

@@ -88,9 +88,15 @@ pub fn figure(title: &str, unit: &str, groups: &[&str], means: &[Mean]) -> Strin
 
 /// A mean with half of its interval: `3.50 ± 0.25`.
 pub fn with_half(interval: &Interval) -> String {
+    let largest = interval.mean.abs().max(interval.half.unwrap_or(0.0));
+    let shown = |value: f64| match largest {
+        large if large >= 1000.0 => format!("{value:.0}"),
+        small if small > 0.0 && small < 0.1 => number(value),
+        _ => format!("{value:.2}"),
+    };
     match interval.half {
-        Some(half) => format!("{} ± {}", number(interval.mean), number(half)),
-        None => number(interval.mean),
+        Some(half) => format!("{} ± {}", shown(interval.mean), shown(half)),
+        None => shown(interval.mean),
     }
 }
 
@@ -124,7 +130,7 @@ mod tests {
         let mean = |label: &str, mean, half| Mean {
             label: label.into(),
             group: 0,
-            interval: Interval { mean, half },
+            interval: Interval { mean, half, count: 2 },
         };
         let html = figure(
             "Effects <of>",
@@ -133,7 +139,7 @@ mod tests {
             &[mean("gro 0 -> 1", 3.5, Some(0.25)), mean("b", -1.0, None)],
         );
         assert_eq!((html.matches("mark dot").count(), html.matches("class=\"line").count()), (2, 1));
-        assert!(html.contains("3.5 ± 0.25 Gb/s") && html.contains("Effects &lt;of&gt;"), "{html}");
+        assert!(html.contains("3.50 ± 0.25 Gb/s") && html.contains("Effects &lt;of&gt;"), "{html}");
         assert_eq!(html.matches("class=\"key").count(), 2);
         assert!(!html.contains("NaN"), "{html}");
         assert!(!figure("Nothing", "Gb/s", &[], &[]).contains("NaN"));
