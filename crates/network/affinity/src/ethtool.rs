@@ -1,9 +1,8 @@
 //! Reads and changes a NIC driver's offloads, rings, interrupt coalescing and channels by the ethtool ioctl.
-//! `merge_sizes` and `suspension` do so for the properties that only netlink has, and `interface` reads sysfs.
+//! `driver` adds the properties that only netlink has. `interface` reads sysfs.
 //!
 //! Source: Linux include/uapi/linux/ethtool.h (commands and structures), sockios.h (SIOCETHTOOL).
 
-use crate::{merge_sizes, suspension};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -114,14 +113,10 @@ impl DriverProperty {
 /// Reads a property of `interface`, in the network namespace of the calling thread.
 ///
 /// # Errors
-/// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name.
+/// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name; `Unsupported` for a
+/// property that only netlink has.
 pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
-    let Some(location) = property.location() else {
-        return match property {
-            DriverProperty::IrqSuspendTimeout => suspension::get(interface),
-            _ => merge_sizes::get(interface, property),
-        };
-    };
+    let location = property.location().ok_or(io::ErrorKind::Unsupported)?;
     let words = query(interface, location.get)?;
     Ok(match (property, location.bit) {
         // Combined channels also receive.
@@ -138,12 +133,7 @@ pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
 /// # Errors
 /// The kernel's error; `Unsupported` for a property that cannot be set here.
 pub fn set(interface: &str, property: DriverProperty, value: u64) -> io::Result<()> {
-    let Some(location) = property.location() else {
-        return match property {
-            DriverProperty::IrqSuspendTimeout => suspension::set(interface, value),
-            _ => merge_sizes::set(interface, property, value),
-        };
-    };
+    let location = property.location().ok_or(io::ErrorKind::Unsupported)?;
     let command = location.set.ok_or(io::ErrorKind::Unsupported)?;
     let mut words = query(interface, location.get)?;
     let value = u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput)?;

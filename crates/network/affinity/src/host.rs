@@ -1,7 +1,8 @@
 //! The interface between this crate and the machine: files below /proc and /sys, CPUs, drivers, sockets and threads.
 //! All reads and writes go through the trait `Host`.
 
-use crate::ethtool::{self, DriverProperty};
+use crate::driver;
+use crate::ethtool::DriverProperty;
 use crate::identity::{self, Identity};
 use crate::links::{self, Links};
 use crate::packet_size;
@@ -229,11 +230,11 @@ impl Host for Tree {
     }
 
     fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64> {
-        self.in_namespace(|| ethtool::get(interface, fact))
+        self.in_namespace(|| driver::get(interface, fact))
     }
 
     fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()> {
-        self.in_namespace(|| ethtool::set(interface, fact, value))
+        self.in_namespace(|| driver::set(interface, fact, value))
     }
 
     fn rss_table(&self, interface: &str) -> io::Result<RssTable> {

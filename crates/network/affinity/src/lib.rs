@@ -8,6 +8,7 @@ pub mod advice;
 pub mod analysis;
 pub mod child;
 pub mod counters;
+mod driver;
 pub mod ethtool;
 pub mod fake;
 pub mod files;

@@ -13,6 +13,7 @@ pub use limits::beyond;
 pub use value::{LongMask, LongMaskError, Value};
 
 use crate::interface::Nic;
+use crate::load::{Iperf, Load};
 use crate::setting::Setting;
 use crate::{ethtool::DriverProperty, interface::Irq, setting::Interface};
 use serde::{Deserialize, Serialize};
@@ -328,6 +329,14 @@ pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     })
 }
 
+/// The load with the parameters of a variant that are the load's own.
+pub fn load_of(load: &Load, variant: &Variant) -> Load {
+    match (load, variant.get(&SweepParameter::ZeroCopy)) {
+        (Load::Iperf(iperf), Some(value)) => Load::Iperf(Iperf { zero_copy: value.is_on(), ..iperf.clone() }),
+        _ => load.clone(),
+    }
+}
+
 /// Formats a variant: `gro=0 mtu=1500`.
 pub fn words(variant: &Variant) -> String {
     variant
@@ -338,64 +347,4 @@ pub fn words(variant: &Variant) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::FakeHost;
-    use crate::interface;
-
-    #[test]
-    fn every_combination_occurs_once_and_the_present_one_is_first() {
-        let variations: Vec<Variation> =
-            ["gro=1,0", "mtu=9000,1500,1500"].iter().map(|text| text.parse().unwrap()).collect();
-        let all: Vec<String> = variants(&variations).iter().map(words).collect();
-        assert_eq!(all, ["gro=1 mtu=9000", "gro=1 mtu=1500", "gro=0 mtu=9000", "gro=0 mtu=1500"]);
-        assert_eq!(variants(&[]), vec![Variant::new()]);
-        let masks: Variation = "xps=ff,0x10,a".parse().unwrap();
-        assert_eq!(masks.values, [0xff, 0x10, 0xa].map(Value::Number));
-        assert_eq!(words(&variants(&[masks])[0]), "xps=ff");
-        for wrong in [
-            "xps=g",
-            "xps=+1",
-            "xps=",
-            "gro",
-            "gro=",
-            "gro=x",
-            "gro=2",
-            "threaded=1,2",
-            "nothing=1",
-            "gro=-1",
-            "=1",
-        ] {
-            let error = wrong.parse::<Variation>().unwrap_err().to_string();
-            assert!(error.contains("rx-ring, rx-usecs"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_knob_writes_its_own_settings_and_a_flow_table_is_shared_by_the_queues() {
-        let host = FakeHost::with(&[
-            ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0"),
-            ("sys/class/net/eth1/queues/rx-1/rps_cpus", "0"),
-            ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0"),
-        ]);
-        let nic = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
-        let written = |parameter: SweepParameter, value: u64| -> Vec<String> {
-            let settings = parameter.settings(&nic, &value.into());
-            settings.into_iter().map(|(setting, value)| format!("{setting} {value}")).collect()
-        };
-        let queue = "/sys/class/net/eth1/queues";
-        assert_eq!(
-            written(SweepParameter::Rfs, 4096),
-            [
-                "/proc/sys/net/core/rps_sock_flow_entries 4096".to_string(),
-                format!("{queue}/rx-0/rps_flow_cnt 2048"),
-                format!("{queue}/rx-1/rps_flow_cnt 2048")
-            ]
-        );
-        assert_eq!(written(SweepParameter::Xps, 10), [format!("{queue}/tx-0/xps_cpus a")]);
-        assert_eq!(written(SweepParameter::Threaded, 1), ["/sys/class/net/eth1/threaded 1"]);
-        assert_eq!(written(SweepParameter::BusyPoll, 50).len(), 2);
-        let json = serde_json::to_string(&Variant::from([(SweepParameter::RxRing, 512.into())])).unwrap();
-        assert_eq!(json, r#"{"rx-ring":512}"#);
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
 use crate::pairs::{Pair, classify};
 use crate::setting::Setting;
-use crate::vary::{SweepParameter, Value, Variant, words};
+use crate::vary::{SweepParameter, Value, Variant, load_of, words};
 use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -352,7 +352,7 @@ fn measure(setup: &Setup<'_>, run: &Run) -> Option<Sample> {
     let (header, pair) = (setup.header, run.pair);
     let length = Duration::from_secs(header.seconds.into());
     let start = Start {
-        words: header.load.varied(&run.variant).words(header.seconds),
+        words: load_of(&header.load, &run.variant).words(header.seconds),
         cpus: Some(CpuSet::one(pair.application)),
         namespace: setup.namespace,
         limit: length + GRACE,

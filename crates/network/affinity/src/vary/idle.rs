@@ -80,8 +80,11 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
         SweepParameter::RxUsecs if values(SweepParameter::AdaptiveRx).iter().any(Value::is_on) => {
             Some("the driver adapts the delay (adaptive-rx=1)".into())
         }
-        SweepParameter::Rfs if is_zero(SweepParameter::Rfs) => {
+        SweepParameter::Rfs | SweepParameter::Arfs if is_zero(parameter) => {
             Some("a flow table without entries does nothing".into())
+        }
+        SweepParameter::Arfs if !nic.physical().iter().any(|nic| has_own_cpus(nic)) => {
+            Some(format!("no interrupt of {} is bound to one CPU; give each queue a CPU first", nic.name))
         }
         SweepParameter::Rfs => {
             let same = pairs.iter().filter(|pair| pair.flow == pair.application).count();
@@ -101,67 +104,10 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
     variations.iter().filter_map(words).collect()
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fake::FakeHost;
-    use crate::interface;
-    use crate::load::Iperf;
-
-    #[test]
-    fn ineffective_settings_are_reported_with_their_reason() {
-        let host = FakeHost::with(&[
-            ("sys/class/net/eth1/queues/rx-0/rps_cpus", "0"),
-            ("sys/class/net/eth1/queues/tx-0/xps_cpus", "0"),
-        ]);
-        let one = interface::read(&host, &"eth1".parse().unwrap()).unwrap();
-        let two = Nic { tx_queues: vec![0, 1], ..one.clone() };
-        let tcp = Iperf { server: "a".into(), port: 1, zero_copy: true, reverse: true, udp: false, flows: 1 };
-        let (udp, forward) = (Iperf { udp: true, ..tcp.clone() }, Iperf { reverse: false, ..tcp.clone() });
-        let ipv4 = Iperf { server: "198.18.0.1".into(), ..tcp.clone() };
-        let ipv6 = Iperf { server: "2001:db8::1".into(), ..tcp.clone() };
-        let pair = |flow, application| Pair { flow, application };
-        let remarks = |text: &str, nic: &Nic, iperf: &Iperf, pairs: &[Pair]| {
-            idle(&[text.parse().unwrap()], nic, &Load::Iperf(iperf.clone()), pairs).concat()
-        };
-        let (near, same) = ([pair(0, 1)], [pair(0, 1), pair(1, 1)]);
-        for (text, nic, iperf, pairs, why) in [
-            ("xps=1,2", &one, &tcp, &near[..], "xps does nothing where eth1 has one transmit queue"),
-            ("gro=1,0", &one, &udp, &near, "datagrams are neither merged nor segmented"),
-            ("gso=1,0", &one, &tcp, &near, "sends only acknowledgements"),
-            ("lro=1,0", &one, &forward, &near, "only acknowledgements arrive here"),
-            ("rfs=0", &one, &tcp, &near, "a flow table without entries does nothing"),
-            ("gro-max-size=65536,185000", &one, &ipv4, &near, "gro-ipv4-max-size"),
-            ("gro-ipv4-max-size=65536,185000", &one, &ipv6, &near, "the flow is one of IPv6"),
-            ("gso-max-size=65536,185000", &one, &ipv6, &near, "sends only acknowledgements"),
-            ("gro-flush-timeout=0,20000", &one, &tcp, &near, "napi-defer-hard-irqs is 0"),
-            ("napi-defer-hard-irqs=0,2", &one, &tcp, &near, "gro-flush-timeout is 0"),
-            ("irq-suspend-timeout=0,20000", &one, &tcp, &near, "prefer_busy_poll"),
-            ("zero-copy=0,1", &one, &udp, &near, "iperf3 copies datagrams"),
-            ("rfs=0,64", &one, &tcp, &same, "the flow's own CPU on 1 of 2 pairs"),
-            (
-                "rfs=0,64",
-                &one,
-                &tcp,
-                &same[1..],
-                "rfs does nothing where the application runs on the flow's own CPU",
-            ),
-        ] {
-            let found = remarks(text, nic, iperf, pairs);
-            assert!(found.contains(why), "{text}: {found}");
-        }
-        for (text, nic, iperf) in [
-            ("xps=1,2", &two, &tcp),
-            ("gro=1,0", &one, &tcp),
-            ("tso=1,0", &one, &forward),
-            ("rfs=0,64", &one, &tcp),
-            ("mtu=1500,9000", &one, &udp),
-            ("gro-ipv4-max-size=65536,185000", &one, &ipv4),
-            ("gro-max-size=65536,185000", &one, &ipv6),
-            ("zero-copy=0,1", &one, &tcp),
-            ("rx-usecs=0,8", &one, &tcp),
-        ] {
-            assert_eq!(remarks(text, nic, iperf, &near), "", "{text}");
-        }
-    }
+/// Returns whether an interrupt has a CPU of its own, from which the driver derives the queue for a CPU.
+fn has_own_cpus(nic: &Nic) -> bool {
+    nic.irqs.iter().any(|irq| irq.cpus.as_ref().is_some_and(|cpus| cpus.len() == 1))
 }
+
+#[cfg(test)]
+mod tests;

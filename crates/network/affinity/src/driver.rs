@@ -1,0 +1,35 @@
+//! Reads and changes the properties of a driver by the interface of the kernel that has them: the ethtool ioctl, rtnetlink,
+//! or generic netlink.
+
+use crate::ethtool::{self, DriverProperty};
+use crate::{merge_sizes, suspension};
+use std::io;
+
+/// Reads a property of `interface`, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name.
+pub(crate) fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
+    match property {
+        DriverProperty::IrqSuspendTimeout => suspension::get(interface),
+        _ if is_size(property) => merge_sizes::get(interface, property),
+        _ => ethtool::get(interface, property),
+    }
+}
+
+/// Writes a property of `interface`.
+///
+/// # Errors
+/// The kernel's error; `Unsupported` for a property that cannot be set.
+pub(crate) fn set(interface: &str, property: DriverProperty, value: u64) -> io::Result<()> {
+    match property {
+        DriverProperty::IrqSuspendTimeout => suspension::set(interface, value),
+        _ if is_size(property) => merge_sizes::set(interface, property, value),
+        _ => ethtool::set(interface, property, value),
+    }
+}
+
+fn is_size(property: DriverProperty) -> bool {
+    use DriverProperty as P;
+    matches!(property, P::GroMaxSize | P::GsoMaxSize | P::GroIpv4MaxSize | P::GsoIpv4MaxSize | P::TsoMaxSize)
+}
