@@ -126,6 +126,9 @@ stage_libvirt() { tests/libvirt.py --longma "$longma"; }
 # The same in an emulated guest with four NUMA nodes, which shows that pages move. Takes many minutes.
 stage_nodes() { tests/libvirt_nodes.py --longma "$longma"; }
 
+# Affinity on a virtual machine with 16 CPUs, 2 sockets and NICs with 16 queues, with real flows. Takes many minutes without KVM.
+stage_affinity() { tests/affinity_vm.py --longma "$longma"; }
+
 # Placement on a PostgreSQL server of the test's own, with two services on one database.
 stage_postgres() { tests/postgres.py --longma "$longma"; }
 
@@ -275,6 +278,7 @@ advice() {
     measure) echo "a busy machine misses the promised speeds too: run it alone; docs/src/results has the last figures" ;;
     sanitizers) echo "it needs a nightly compiler (rustup toolchain install nightly)" ;;
     nodes) echo "tests/libvirt_nodes.py runs it alone, and target/guest/nodes.log has the guest's output; a busy machine may be too slow" ;;
+    affinity) echo "tests/affinity_vm.py --only WORD runs one check, and target/guest/affinity.log has the guest's output" ;;
     keys) echo "tests/machine_keys.py --verbose --only KEY prints the effect of a key; a key without effect must be implemented or removed" ;;
     book) echo "tests/book.py --only CHAPTER runs one chapter; a comment before a block excludes it or relaxes the comparison" ;;
     fuzz)

@@ -68,6 +68,12 @@ find_iperf() {
     notes+=("affinity's sweeps were not tested: install iperf3")
 }
 
+find_network_tools() {
+    command -v iperf3 >/dev/null && command -v ethtool >/dev/null && command -v tc >/dev/null && return
+    install_packages iperf3 ethtool iproute2 && return
+    notes+=("affinity was not tested on 16 CPUs: install iperf3, ethtool and iproute2")
+}
+
 # The server of zoned maps is tested with others' clients; without them these tests are skipped.
 find_redis_clients() {
     command -v redis-benchmark >/dev/null && python3 -c 'import redis' 2>/dev/null && return
@@ -140,6 +146,10 @@ install_for() {
         nodes)
             find_libvirt
             find_guest_tools
+            ;;
+        affinity)
+            find_guest_tools
+            find_network_tools
             ;;
         postgres) find_postgres ;;
         placement) find_faketime ;;

@@ -1,13 +1,14 @@
 """A small QEMU guest for tests that need their own kernel: Debian's kernel, an initramfs, and the guest's console output.
 
-null_blk.py and libvirt_nodes.py use it. The kernel is unpacked, not installed. QEMU emulates in software, so that no privileges are needed.
-Source: QEMU's manual; the kernel's documentation of initramfs.
+null_blk.py, libvirt_nodes.py and affinity_vm.py use it. The kernel is unpacked, not installed. QEMU emulates in software by default, so that
+no privileges are needed. Source: QEMU's manual; the kernel's documentation of initramfs and kbuild's of modules.dep (`depends` in .modinfo).
 """
 
 import lzma
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import time
 
@@ -38,6 +39,25 @@ def module(folder, name):
         raise Failure(f"guest: the kernel in {folder} has no module {name}")
     content = found.read_bytes()
     return lzma.decompress(content) if found.suffix == ".xz" else content
+
+
+def modules_in_order(folder, names):
+    """Modules by name with those that they need, in load order, uncompressed."""
+    found = {}
+
+    def add(name):
+        if name in found:
+            return
+        content = module(folder, name) if next(folder.glob(f"**/{name}.ko*"), None) else module(folder, name.replace("_", "-"))
+        depends = re.search(rb"\0depends=([^\0]*)\0", content)
+        for needed in depends[1].decode().split(",") if depends else ():
+            if needed:
+                add(needed)
+        found[name] = content
+
+    for name in names:
+        add(name)
+    return found
 
 
 def libraries(program):
@@ -78,10 +98,27 @@ class Archive:
         return b"".join(self.parts)
 
 
-def boot(image, initrd, timeout_s, memory_mib, echo, cpus=("-smp", "2"), devices=(), words="random.trust_cpu=on"):
+def kvm_works(image, timeout_s=20):
+    """Whether /dev/kvm boots the kernel. Some hosts have the device, but can only run kernels that are made for them."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return False
+    archive = Archive()
+    archive.file("bin/busybox", pathlib.Path(shutil.which("busybox")).read_bytes())
+    archive.file("init", b"#!/bin/busybox sh\necho 'guest: up'\n/bin/busybox poweroff -f\n")
+    packed = FOLDER / "probe-initramfs"
+    packed.write_bytes(archive.bytes())
+    try:
+        return any("guest: up" in line for line in boot(image, packed, timeout_s, 256, False, accelerator="kvm"))
+    except Failure:
+        return False
+
+
+def boot(
+    image, initrd, timeout_s, memory_mib, echo, cpus=("-smp", "2"), devices=(), words="random.trust_cpu=on", accelerator="tcg", model="max",
+):
     """Boots a guest with `words` on the kernel's command line and returns its output."""
     command = [
-        "qemu-system-x86_64", "-machine", "q35,accel=tcg", "-cpu", "max", *cpus, "-m", str(memory_mib),
+        "qemu-system-x86_64", "-machine", f"q35,accel={accelerator}", "-cpu", model, *cpus, "-m", str(memory_mib),
         "-kernel", image, "-initrd", initrd, "-append", f"console=ttyS0 quiet panic=-1 {words}",
         "-nographic", "-no-reboot", "-nic", "none", "-monitor", "none", "-serial", "stdio", *devices,
     ]
