@@ -14,6 +14,7 @@ import argparse
 import gzip
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -30,8 +31,8 @@ MIB_OF_A_NODE = 1024
 MODULES = (
     "virtio_pci", "9p", "9pnet_virtio", "overlay", "virtio_net", "bonding", "8021q", "bridge", "macvlan", "sch_netem", "tcp_diag", "udp_diag",
 )
-# Without watchdogs, which may fire on a slow machine. Bonds are made by the test.
-WORDS = "random.trust_cpu=on nowatchdog rcupdate.rcu_cpu_stall_suppress=1 mitigations=off"
+# Without watchdogs, which may fire on a slow machine. The kernel accounts for the time of softirqs only if it trusts the time stamp counter.
+WORDS = "random.trust_cpu=on tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 mitigations=off"
 SYSTEMD = "/lib/systemd/systemd"
 
 INIT = """#!/bin/busybox sh
@@ -152,7 +153,7 @@ def outside(options):
     out = FOLDER / "affinity"
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
-    only = f" --only {options.only}" if options.only else ""
+    only = f" --only {shlex.quote(options.only)}" if options.only else ""
     command = f"{sys.executable} {pathlib.Path(__file__).resolve()} --inside --longma {options.longma}{only}"
     packed = FOLDER / "affinity-initramfs.gz"
     packed.write_bytes(initramfs(modules, command))

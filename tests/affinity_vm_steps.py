@@ -24,6 +24,9 @@ PEER_CPU = 7
 SERVERS = 6
 FIRST_PORT = 5201
 
+# In the flags of a thread's `stat`: it belongs to the kernel (include/linux/sched.h).
+PF_KTHREAD = 0x200000
+
 Nic = collections.namedtuple("Nic", "address queues node segment")
 NICS = {
     "eth0": Nic("52:54:00:00:00:10", 16, 1, "left"),
@@ -150,12 +153,13 @@ def settings():
 
 
 def masks():
-    """The CPUs that each thread may use, by thread and start time."""
+    """The CPUs that each thread of a program may use, by thread and start time. The kernel moves some of its own threads."""
     found = {}
     for path in pathlib.Path("/proc").glob("[0-9]*/task/[0-9]*"):
         with contextlib.suppress(OSError):
-            start = (path / "stat").read_text().rpartition(")")[2].split()[19]
-            found[path.name, start] = os.sched_getaffinity(int(path.name))
+            words = (path / "stat").read_text().rpartition(")")[2].split()
+            if not int(words[6]) & PF_KTHREAD:
+                found[path.name, words[19]] = os.sched_getaffinity(int(path.name))
     return found
 
 
@@ -217,9 +221,11 @@ class Bed:
         file = SCRATCH / "sweep.jsonl"
         file.unlink(missing_ok=True)
         pairs = [word for pair in pairs for word in ("--pair", f"{pair[0]},{pair[1]}")]
-        self.output_of("sweep", "--interface", name, "--connect", server, "--repeats", 1, "--seconds", 2, "--output", file, *pairs, *words)
+        command = ["sweep", "--interface", name, "--connect", server, "--seconds", 2, "--output", file, *pairs, *words]
+        # The same command makes failed runs again, as when iperf3's first datagram is lost.
+        until("the sweep", lambda: self.output_of(*command, *([] if "--repeats" in words else ["--repeats", 1])), 60)
         header, *runs = [json.loads(line) for line in file.read_text().splitlines()]
-        return header, runs
+        return header, [run for run in runs if run["failure"] is None]
 
     @contextlib.contextmanager
     def tune(self, *words):
@@ -229,6 +235,8 @@ class Bed:
             tuner = subprocess.Popen(self.words("tune", *words, "--format", "json"), stdout=output, stderr=errors)
         try:
             yield tuner, lambda: [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+        except CheckFailed as error:
+            raise CheckFailed(f"{error}; the tuner said: {log.read_text()} {(SCRATCH / 'tune.errors').read_text()}") from None
         finally:
             if tuner.poll() is None:
                 tuner.send_signal(signal.SIGTERM)
@@ -267,7 +275,6 @@ def check_route(runs, pairs):
     must(sorted((run["pair"]["flow"], run["pair"]["application"]) for run in runs) == sorted(pairs), f"{runs}")
     for one in runs:
         flow, kernel = one["pair"]["flow"], one["kernel"]
-        must(one["failure"] is None and one["rate"], f"{one['pair']}: {one['failure']}")
         # The other packets are acknowledgements, on the peer's CPU.
         packets = {cpu: count for cpu, count in kernel["packets"].items() if cpu != str(PEER_CPU)}
         must(share(packets, flow) > 0.9, f"{one['pair']}: packets by CPU: {packets}")
@@ -319,7 +326,7 @@ def advice_for_sixteen_queues_runs(bed):
         must(any("ethtool -L" in line for line in script) and any("ethtool -X" in line for line in script), f"{script}")
         run("sh", "-e", "-c", "\n".join(script))
         must(re.search(rf"Combined:\s+{len(at)}$", run("ethtool", "-l", "eth0"), re.M), run("ethtool", "-l", "eth0"))
-        table = re.findall(r"^ *\d+:(.*)$", run("ethtool", "-x", "eth0"), re.M)
+        table = re.findall(r"^ *\d+:([\d ]*)$", run("ethtool", "-x", "eth0").replace("\t", " "), re.M)
         must({int(word) for line in table for word in line.split()} == set(range(len(at))), f"{table}")
         must(receiving_cpus("eth0")[: len(at)] == [{cpu} for cpu in at], f"{receiving_cpus('eth0')}")
         with flows("10.0.0.1", 4):
@@ -388,7 +395,7 @@ def tune_places_several_flows(bed):
 def layered_interfaces_resolve_to_their_nics(bed):
     for mode in ("active-backup", "balance-xor"):
         with layers(mode), unchanged():
-            for name, address in LAYERS.items():
+            for name, address in LAYERS.items() if mode == "active-backup" else (("br0", LAYERS["br0"]),):
                 server = peer_of(address)
                 findings = bed.json("check", "--interface", name)
                 found = {finding["subject"]: finding for finding in findings}
@@ -468,7 +475,7 @@ def killed_commands_are_restored_byte_for_byte(bed):
             until("something moved", lambda: [one for one in decisions() if one["act"] == "moved"], 60)
             for words in (["tune", "--interface", "eth0", "--for", 1], ["sweep", "--interface", "eth0", "--connect", "10.0.0.1:5206", "--pair", "9,10"]):
                 errors = bed.refused(*words, "--journal", SCRATCH / "other.journal")
-                must("eth0" in errors, errors)
+                must("another longma, with another journal" in errors, errors)
                 print(f"second {words[0]}: {errors.strip()}")
             tuner.kill()
             tuner.wait()
@@ -514,7 +521,7 @@ def the_script_of_the_advice_can_be_undone(bed):
         (script,) = [path for path in folder.iterdir() if path.suffix != ".service"]
         before = settings()
         run("sh", "-e", str(script), "start")
-        must(re.search(r"Combined:\s+4$", run("ethtool", "-l", "eth0"), re.M), run("ethtool", "-l", "eth0"))
+        must(re.search(r"Combined:\s+2$", run("ethtool", "-l", "eth0"), re.M), run("ethtool", "-l", "eth0"))
         must(settings() != before, "nothing was changed")
         run("sh", "-e", str(script), "start")
         run("sh", "-e", str(script), "stop")
