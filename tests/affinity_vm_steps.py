@@ -500,12 +500,15 @@ def the_installed_service_restores_after_a_kill(bed):
         print("skipped: there is no systemd: the service was not started")
         return
     with plain(), unchanged(), flows("10.0.0.1", 2) as programs:
-        bed.output_of("tune", "--interface", "eth0", "--min-rate", 1, "--install")
-        unit = "longma-affinity.service"
+        print(bed.output_of("tune", "--interface", "eth0", "--min-rate", 1, "--install"))
+        unit, log = "longma-affinity.service", SCRATCH / "service.log"
+        extra = pathlib.Path(f"/etc/systemd/system/{unit}.d/log.conf")
+        extra.parent.mkdir()
+        extra.write_text(f"[Service]\nStandardOutput=append:{log}\nStandardError=append:{log}\n")
         run("systemctl", "daemon-reload")
         run("systemctl", "start", unit)
         is_bound = lambda: all(len(place_of(program)[1]) < len(CPUS) for program in programs)
-        until("the service has bound the programs", is_bound, 60)
+        until("the service has bound the programs", is_bound, 30)
         run("systemctl", "kill", "--signal=KILL", "--kill-who=main", unit)
         until("it has restored them", lambda: all(len(place_of(program)[1]) == len(CPUS) for program in programs), 30)
         until("it has started again", is_bound, 60)
@@ -571,6 +574,8 @@ def inside(longma, only=None):
         except (CheckFailed, OSError, LookupError, ValueError, subprocess.TimeoutExpired) as error:
             bad += 1
             print(f"{name}: {type(error).__name__}: {error}", flush=True)
+            for log in SCRATCH.glob("*.log"):
+                print(f"--- {log}\n{log.read_text()[-4000:]}", flush=True)
     print(f"affinity_vm: guest: {good} passed, {bad} failed", flush=True)
     return 1 if bad else 0
 

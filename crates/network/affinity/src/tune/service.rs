@@ -60,9 +60,8 @@ pub fn install(
     let failed = |error| InstallError::File { path: path.clone(), error };
     match std::fs::read_to_string(&path) {
         Ok(found) if !found.starts_with(MARK) => return Err(InstallError::Other(path)),
-        Ok(found) if found != text => {
-            let start = found.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap_or_default();
-            return Err(InstallError::Differs { path, options: start.into() });
+        Ok(found) if start(&found) != start(&text) => {
+            return Err(InstallError::Differs { path, options: start(&found).into() });
         }
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
@@ -89,15 +88,33 @@ pub fn options(words: impl IntoIterator<Item = String>) -> Vec<String> {
     kept
 }
 
+/// The command of a unit.
+fn start(unit: &str) -> &str {
+    unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).unwrap_or_default()
+}
+
+/// The lines that create the journal's folder in /run, which is empty after a boot, and keep it between restarts, since
+/// it may hold the journal of a failed `restore`. Source: systemd.exec(5) (`RuntimeDirectory=`).
+fn runtime_directory(journal: &Path) -> String {
+    let folder = journal.parent().and_then(|folder| folder.strip_prefix("/run").ok());
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./".contains(letter);
+    let folder = folder.and_then(Path::to_str).filter(|name| {
+        !name.is_empty() && name.chars().all(is_plain) && name.split('/').all(|part| part != "..")
+    });
+    folder
+        .map_or(String::new(), |name| format!("RuntimeDirectory={name}\nRuntimeDirectoryPreserve=yes\n"))
+}
+
 /// The text of the unit.
 fn unit(program: &Path, options: &[String], journal: &Path) -> Result<String, InstallError> {
     let program = quoted(&program.to_string_lossy())?;
+    let directory = runtime_directory(journal);
     let journal = quoted(&journal.to_string_lossy())?;
     let options: Vec<String> = options.iter().map(|word| quoted(word)).collect::<Result<_, _>>()?;
     let options = options.iter().map(|word| format!(" {word}")).collect::<String>();
     Ok(format!(
         "{MARK}\n[Unit]\nDescription=Keeps network flows and their applications on nearby CPUs\nAfter=network.target\n\n\
-         [Service]\nExecStart={program} affinity tune --journal {journal}{options}\n\
+         [Service]\n{directory}ExecStart={program} affinity tune --journal {journal}{options}\n\
          ExecStopPost={program} affinity restore --journal {journal}\nRestart=on-failure\nRestartSec=5\n\n\
          [Install]\nWantedBy=multi-user.target\n"
     ))
@@ -135,6 +152,23 @@ mod tests {
         assert!(unit(Path::new("/x"), &["a\nExecStart=/bin/evil".into()], Path::new("/j")).is_err());
     }
 
+    /// /run is empty after a boot, and `tune` creates no folder for a journal that is named.
+    #[test]
+    fn a_unit_makes_the_folder_of_its_journal_in_run_and_keeps_it() {
+        let folders = |journal: &str| {
+            let text = unit(Path::new("/l"), &[], Path::new(journal)).unwrap();
+            text.lines().filter(|line| line.starts_with("RuntimeDirectory")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(
+            folders("/run/longma/affinity.journal"),
+            "RuntimeDirectory=longma RuntimeDirectoryPreserve=yes"
+        );
+        assert_eq!(folders("/run/a/b/j"), "RuntimeDirectory=a/b RuntimeDirectoryPreserve=yes");
+        for journal in ["/run/j", "/var/lib/x/j", "j", "/run/a/../b/j", "/run/a b/j", "/run/%t/j", "/run/a:b/j"] {
+            assert_eq!(folders(journal), "", "{journal}");
+        }
+    }
+
     #[test]
     fn a_unit_replaces_only_its_own_kind() {
         let folder = tempfile::tempdir().unwrap();
@@ -142,6 +176,11 @@ mod tests {
         let install = || with(&[]);
         let path = install().unwrap();
         assert_eq!(install().unwrap(), path);
+        // One of an earlier version, with the same options.
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("RestartSec=5\n", "")).unwrap();
+        assert_eq!(install().unwrap(), path);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         // Another interface would silently end the tuning of the first.
         let refused = with(&["--interface".into(), "eth1".into()]).unwrap_err().to_string();
         assert!(refused.contains("other options: /l affinity tune --journal /j;"), "{refused}");
