@@ -257,6 +257,9 @@ impl Watch {
         let inodes: Vec<u32> = busy.iter().map(|(socket, _)| socket.inode).collect();
         let counted = (self.last.as_ref().map_or(&now.datagrams, |last| &last.datagrams), &now.datagrams);
         datagrams::divide(&mut observation, &inodes, counted, (udp_rates, BUSY));
+        let mut queues = std::mem::take(&mut observation.queues);
+        queues::share_load(&mut queues, &observation);
+        observation.queues = queues;
         (observation.places, observation.missing) = (places, missing);
         observation.isolated = isolated(host);
         self.last = Some(now);

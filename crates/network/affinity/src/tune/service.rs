@@ -101,8 +101,7 @@ fn runtime_directory(journal: &Path) -> String {
     let folder = folder.and_then(Path::to_str).filter(|name| {
         !name.is_empty() && name.chars().all(is_plain) && name.split('/').all(|part| part != "..")
     });
-    folder
-        .map_or(String::new(), |name| format!("RuntimeDirectory={name}\nRuntimeDirectoryPreserve=yes\n"))
+    folder.map_or(String::new(), |name| format!("RuntimeDirectory={name}\nRuntimeDirectoryPreserve=yes\n"))
 }
 
 /// The text of the unit.
@@ -164,7 +163,9 @@ mod tests {
             "RuntimeDirectory=longma RuntimeDirectoryPreserve=yes"
         );
         assert_eq!(folders("/run/a/b/j"), "RuntimeDirectory=a/b RuntimeDirectoryPreserve=yes");
-        for journal in ["/run/j", "/var/lib/x/j", "j", "/run/a/../b/j", "/run/a b/j", "/run/%t/j", "/run/a:b/j"] {
+        for journal in
+            ["/run/j", "/var/lib/x/j", "j", "/run/a/../b/j", "/run/a b/j", "/run/%t/j", "/run/a:b/j"]
+        {
             assert_eq!(folders(journal), "", "{journal}");
         }
     }

@@ -7,7 +7,7 @@ use super::{Observation, Queue};
 use crate::host::Host;
 use crate::interface::{Irq, Nic};
 use crate::rss_table::queue_of_irq;
-use crate::setting::Setting;
+use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 
@@ -68,7 +68,6 @@ pub fn of(
             true => queues.extend(nic.rx_queues.iter().map(|queue| of_rps(host, nic, *queue))),
         }
     }
-    share_load(&mut queues, observation);
     queues
 }
 
@@ -138,17 +137,27 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
     }
 }
 
-/// Divides the softirq time of each CPU among its queues by their interrupts.
-fn share_load(queues: &mut [Queue], observation: &Observation) {
+/// Divides the softirq time of each CPU among its queues with packets, by their interrupts. A queue whose interrupt did
+/// not fire has packets only if flows arrive by it: then it was polled all the time.
+pub fn share_load(queues: &mut [Queue], observation: &Observation) {
+    let is_target = |queue: &Queue| {
+        let arrives = |(interface, number): &(Interface, Option<u32>)| {
+            *interface == queue.interface
+                && (number.is_none() || queue.number.is_none_or(|of| Some(of) == *number))
+        };
+        observation.flows.iter().any(|flow| flow.arrives.iter().any(arrives))
+    };
+    let has_packets: Vec<bool> =
+        queues.iter().map(|queue| queue.interrupts != Some(0.0) || is_target(queue)).collect();
     let mut all: BTreeMap<u32, (f64, usize)> = BTreeMap::new();
-    for queue in queues.iter() {
+    for (queue, _) in queues.iter().zip(&has_packets).filter(|(_, has_packets)| **has_packets) {
         if let Some(cpu) = queue.cpu {
             let (rate, count) = all.entry(cpu).or_default();
             *rate += queue.interrupts.unwrap_or(0.0);
             *count += 1;
         }
     }
-    for queue in queues {
+    for (queue, _) in queues.iter_mut().zip(has_packets).filter(|(_, has_packets)| *has_packets) {
         let Some(cpu) = queue.cpu else { continue };
         let (Some((rate, count)), Some(shares)) = (all.get(&cpu), observation.cpus.get(&cpu)) else {
             continue;

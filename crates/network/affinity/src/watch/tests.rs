@@ -83,6 +83,37 @@ fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
     );
 }
 
+/// Another device keeps a CPU in softirqs. A queue on it without interrupts and without flows has no part in that; one
+/// with flows has, because a busy queue is polled with its interrupt off.
+#[test]
+fn the_softirq_time_of_a_cpu_is_that_of_queues_with_packets() {
+    let mut host = host();
+    host.put("sys/class/net/eth0/queues/rx-1/rps_cpus", "0");
+    for (irq, cpu) in [(50, "0"), (51, "2")] {
+        host.put(&format!("proc/irq/{irq}/smp_affinity_list"), cpu);
+        host.put(&format!("proc/irq/{irq}/affinity_hint"), if cpu == "0" { "1" } else { "4" });
+    }
+    host.put(
+        "proc/interrupts",
+        "  CPU0 CPU1 CPU2 CPU3\n 50: 9 0 0 0 PCI eth0-TxRx-0\n 51: 0 0 5 0 PCI eth0-TxRx-1",
+    );
+    let table = |queue: u32| RssTable { key: vec![0; 40], table: vec![queue; 4], ports: [true; 2] };
+    let stat =
+        |ticks: u64| format!("cpu0 0 0 0 {ticks} 0 0 0 0\ncpu2 0 0 0 0 0 0 {ticks} 0\nprocs_running 1\n");
+    for (queue, load) in [(0, 0.0), (1, 1.0)] {
+        host.rss_table = Some(table(queue));
+        host.put("proc/stat", &stat(100));
+        let mut watch = watch();
+        watch.observe(&host);
+        host.put_sockets(vec![socket(1, 100, Some(1 << 40))]);
+        host.put("proc/stat", &stat(200));
+        let observation = watch.observe(&host);
+        assert_eq!(observation.flows[0].arrives[0].1, Some(queue));
+        assert_eq!(observation.queues[1].load, load, "{:?}", observation.queues);
+        host.put_sockets(vec![socket(1, 100, Some(1000))]);
+    }
+}
+
 #[test]
 fn of_several_threads_the_one_that_waits_owns_the_flow() {
     let host = host();
