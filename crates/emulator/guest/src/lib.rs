@@ -5,6 +5,7 @@ pub mod elf;
 mod errno;
 pub mod host;
 mod memory;
+pub mod script;
 pub mod words;
 
 pub use errno::Errno;

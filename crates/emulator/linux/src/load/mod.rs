@@ -3,11 +3,10 @@
 
 mod areas;
 mod error;
-mod script;
 mod stack_limit;
 
 pub use error::{HostOperation, LoadError};
-pub(crate) use script::{LINE_BYTES, MAX_SCRIPTS, interpreter};
+pub(crate) use longma_guest::script::{LINE_BYTES, MAX_SCRIPTS, interpreter};
 pub(crate) use stack_limit::{DEFAULT_BYTES as DEFAULT_STACK_BYTES, StackLimit, raise as raise_stack};
 
 use std::ffi::OsString;

@@ -1,17 +1,20 @@
 //! Parses the first line of a script. Source: execve(2) (interpreter scripts); Linux fs/binfmt_script.c.
 
-use longma_guest::Errno;
+use crate::Errno;
 
-/// BINPRM_BUF_SIZE: the maximum length of a script's first line.
-pub(crate) const LINE_BYTES: usize = 256;
+/// BINPRM_BUF_SIZE: the maximum length of a script's first line in bytes.
+pub const LINE_BYTES: usize = 256;
 /// The maximum depth of scripts whose interpreter is a script.
-pub(crate) const MAX_SCRIPTS: usize = 5;
+pub const MAX_SCRIPTS: usize = 5;
 
 /// An interpreter and an optional argument.
-pub(crate) type Interpreter = (Vec<u8>, Option<Vec<u8>>);
+pub type Interpreter = (Vec<u8>, Option<Vec<u8>>);
 
 /// The interpreter that a script's first line specifies. `None` if the file is not a script.
-pub(crate) fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
+///
+/// # Errors
+/// ENOEXEC if the line names no interpreter, or is longer than the kernel reads.
+pub fn interpreter(start: &[u8]) -> Result<Option<Interpreter>, Errno> {
     let Some(line) = start.strip_prefix(b"#!") else { return Ok(None) };
     let is_space = |&byte: &u8| byte == b' ' || byte == b'\t';
     // In a file shorter than the buffer, the end of the file ends the line.
