@@ -10,6 +10,6 @@ pub mod words;
 
 pub use errno::Errno;
 pub use memory::{
-    AddressSpace, Backing, GuestMemory, HOST_PAGE_BYTES, MapRequest, Mapping, Origin, PAGE_BYTES, Placement,
-    Protection, Window, Written, host_address, page_down, page_up,
+    AddressSpace, Backing, GuestMemory, HOST_PAGE_BYTES, MapRequest, Mapping, Marks, Origin, PAGE_BYTES,
+    Placement, Protection, Window, Written, host_address, page_down, page_up,
 };

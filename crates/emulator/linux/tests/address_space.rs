@@ -293,3 +293,28 @@ fn mremap_keeps_bytes_written_after_the_end_of_a_small_private_file() {
         mapped
     );
 }
+
+#[test]
+fn programs_seal_memory_and_install_guards() {
+    const MADVISE: u64 = 233;
+    const MSEAL: u64 = 462;
+    const GUARD_INSTALL: u64 = 102;
+    const GUARD_REMOVE: u64 = 103;
+    const GROWS_DOWN: u64 = 0x100;
+    let mut guest = Guest::new();
+    let start = guest.map(4 * PAGE, READ_WRITE);
+    assert_eq!(guest.call(MADVISE, &[start, PAGE, GUARD_INSTALL]), 0);
+    assert!(guest.process.memory().load::<u64>(start).is_err());
+    assert_eq!(guest.call(MADVISE, &[start, PAGE, GUARD_REMOVE]), 0);
+    assert_eq!(guest.process.memory().load::<u64>(start), Ok(0));
+    assert_eq!(guest.call(MSEAL, &[start, PAGE, 1]), error(libc::EINVAL));
+    assert_eq!(guest.call(MSEAL, &[start, PAGE, 0]), 0);
+    assert_eq!(guest.call(MUNMAP, &[start, PAGE]), error(libc::EPERM));
+    let hole = guest.map(64 * PAGE, READ_WRITE);
+    assert_eq!(guest.call(MUNMAP, &[hole, 64 * PAGE]), 0);
+    let stack = hole + 60 * PAGE;
+    let flags = PRIVATE_ANONYMOUS | FIXED | GROWS_DOWN;
+    assert_eq!(guest.call(MMAP, &[stack, PAGE, READ_WRITE, flags, NO_FILE, 0]) as u64, stack);
+    guest.process.memory().store(stack - PAGE - 8, 7u64).unwrap();
+    assert_eq!(guest.process.memory().load::<u64>(stack - 8), Ok(0));
+}

@@ -122,6 +122,7 @@ fn map_segment(
                 origin: origin.clone(),
             },
             flags: 0,
+            grows_down: false,
         };
         space.map(&request)?;
         if segment.memory_bytes > segment.file_bytes && segment.protection.write {

@@ -8,7 +8,7 @@ use super::HOST_PAGE_BYTES;
 use super::engine_ranges::EngineRange;
 use super::guest_memory::GuestMemory;
 use super::mapping_budget::MappingBudget;
-use super::mappings::{Mapping, Mappings, Origin, Protection, RemovedProperties};
+use super::mappings::{Mapping, Mappings, Marks, Origin, Protection, RemovedProperties};
 use super::quota::Quota;
 use super::request::{Backing, MapRequest, Placement};
 use crate::Errno;
@@ -199,6 +199,7 @@ impl AddressSpace {
         }
         let mut map = self.write();
         let range = self.place(&map, request.placement, request.length)?;
+        map.check_seals(&range)?;
         self.check_mapping_budget(&map)?;
         let length = (range.end - range.start) as usize;
         self.check_quota(&map, range.clone(), length as u64, !request.shared && request.protection.write)?;
@@ -256,6 +257,7 @@ impl AddressSpace {
             offset,
             wipe_on_fork: false,
             dont_fork: false,
+            marks: Marks { grows_down: request.grows_down, ..Marks::default() },
         };
         let shows = mapping.clone();
         let removed = map.insert(range.clone(), mapping);
@@ -347,13 +349,13 @@ impl AddressSpace {
     /// Prevents fault handlers from making code pages writable while mappings change. The caller holds the guard until
     /// the page bitmaps are consistent again. Until then no thread can write-protect pages, since that needs the
     /// map's lock, which the caller holds.
-    fn lock_code_pages(&self) -> Option<SpinGuard<'_>> {
+    pub(super) fn lock_code_pages(&self) -> Option<SpinGuard<'_>> {
         (!self.memory.0.code.is_empty()).then(|| self.memory.0.code_lock.lock())
     }
 
     /// Updates the page bitmaps: whether the range is executable, and that none of its pages is write-protected. `was`
     /// describes the former mappings; a range that contained no code is skipped.
-    fn set_executable(&self, range: &Range<u64>, was: RemovedProperties, protection: Protection) {
+    pub(super) fn set_executable(&self, range: &Range<u64>, was: RemovedProperties, protection: Protection) {
         let pages = range.start / HOST_PAGE_BYTES..range.end / HOST_PAGE_BYTES;
         if was.watched {
             self.memory.0.code.remove_range(pages.clone());
@@ -372,7 +374,7 @@ impl AddressSpace {
     /// Invalidates translations from `range` on all cores before the range is unmapped, changed or replaced. The caller
     /// holds the map's write lock until the change is complete. Since [`Self::protect_code`] needs that lock, no core
     /// translates the old code in between, and a core that sees the change finds no old translation.
-    fn invalidate_code(&self, map: &RwLockWriteGuard<'_, Mappings>, range: &Range<u64>) {
+    pub(super) fn invalidate_code(&self, map: &RwLockWriteGuard<'_, Mappings>, range: &Range<u64>) {
         if map.properties_in(range.clone()).executable {
             perturb();
             self.memory.notify_code_changed(range.clone());
@@ -393,6 +395,7 @@ impl AddressSpace {
         if map.is_free(range.clone()) {
             return Ok(());
         }
+        map.check_seals(&range)?;
         if map.would_split(&range) {
             self.check_mapping_budget(&map)?;
         }
@@ -414,6 +417,7 @@ impl AddressSpace {
             return Ok(());
         }
         let mut map = self.write();
+        map.check_seals(&range)?;
         if map.would_split(&range) {
             self.check_mapping_budget(&map)?;
         }
@@ -426,19 +430,11 @@ impl AddressSpace {
             if piece.start != at {
                 break;
             }
-            // SAFETY: inside a guest mapping.
-            let changed = unsafe {
-                libc::mprotect(
-                    self.host(piece.start),
-                    (piece.end - piece.start) as usize,
-                    protection.host_bits(&mapping.origin),
-                )
-            };
-            if changed != 0 {
-                result = Err(errno());
+            let shows = Mapping { protection, ..mapping };
+            result = self.protect_host(&piece, &shows);
+            if result.is_err() {
                 break;
             }
-            let shows = Mapping { protection, ..mapping };
             let was = map.insert(piece.clone(), shows.clone());
             self.set_executable(&piece, was, protection);
             views.extend(writable_views(&map, &piece, &shows));
@@ -449,6 +445,14 @@ impl AddressSpace {
         drop(map);
         result?;
         if at == range.end { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
+    }
+
+    /// Gives the host memory of a piece the permissions of `mapping`.
+    pub(super) fn protect_host(&self, piece: &Range<u64>, mapping: &Mapping) -> Result<(), Errno> {
+        let length = (piece.end - piece.start) as usize;
+        // SAFETY: inside a guest mapping.
+        let changed = unsafe { libc::mprotect(self.host(piece.start), length, mapping.host_bits()) };
+        if changed == 0 { Ok(()) } else { Err(errno()) }
     }
 
     /// Moves, grows or shrinks a mapping (mremap).
@@ -473,6 +477,7 @@ impl AddressSpace {
         if found.end < old_range.end {
             return Err(Errno(libc::EFAULT));
         }
+        map.check_seals(&(start..old_range.end.max(start + 1)))?;
         if old_length == 0 && !(mapping.shared && may_move) {
             return Err(Errno(libc::EINVAL));
         }
@@ -498,6 +503,7 @@ impl AddressSpace {
                     shared: false,
                     backing: Backing::Anonymous(piece.origin.clone()),
                     flags: 0,
+                    grows_down: piece.marks.grows_down,
                 };
                 if self.map(&request).is_ok() {
                     return Ok(start);
@@ -513,6 +519,7 @@ impl AddressSpace {
         if place.start < old_range.end && old_range.start < place.end {
             return Err(Errno(libc::EINVAL));
         }
+        map.check_seals(&place)?;
         self.move_pages(&mut map, old_range, place.clone(), piece, keep)?;
         Ok(place.start)
     }
@@ -539,14 +546,8 @@ impl AddressSpace {
         // A page that is write-protected because of translated code splits a host mapping, and the host moves only one
         // mapping at a time. Restore the protection first.
         for (piece, mapping) in map.within(source) {
-            // SAFETY: inside a guest mapping.
-            unsafe {
-                libc::mprotect(
-                    self.host(piece.start),
-                    (piece.end - piece.start) as usize,
-                    mapping.protection.host_bits(&mapping.origin),
-                )
-            };
+            // The move reports what the host refuses.
+            let _ = self.protect_host(&piece, &mapping);
             if old_length == 0 && mapping.protection.execute {
                 let pages = piece.start / HOST_PAGE_BYTES..piece.end / HOST_PAGE_BYTES;
                 self.memory.0.code.remove_range(pages);
@@ -628,6 +629,7 @@ impl AddressSpace {
                 shared: false,
                 backing: Backing::Anonymous(Arc::new(origin)),
                 flags: 0,
+                grows_down: false,
             })
             .is_ok()
         } else {

@@ -20,6 +20,10 @@ const MAX_RETRIES: usize = 1000;
 const RECORDED_PER_MAPPING: [std::ops::RangeInclusive<i32>; 2] =
     [libc::MADV_NORMAL..=libc::MADV_SEQUENTIAL, libc::MADV_MERGEABLE..=libc::MADV_KEEPONFORK];
 
+/// Advice that discards contents, for this process or for its children.
+const DISCARDING: [i32; 5] =
+    [libc::MADV_DONTNEED, libc::MADV_FREE, libc::MADV_REMOVE, libc::MADV_DONTFORK, libc::MADV_WIPEONFORK];
+
 impl AddressSpace {
     /// Applies madvise to the mapped parts of a range of whole pages.
     ///
@@ -45,6 +49,9 @@ impl AddressSpace {
             && self.read().within(range.clone()).iter().any(|(_, mapping)| is_vdso(mapping))
         {
             return Err(Errno(libc::EINVAL));
+        }
+        if DISCARDING.contains(&advice) {
+            self.read().check_seals_of_contents(&range)?;
         }
         match advice {
             libc::MADV_DONTNEED | libc::MADV_FREE | libc::MADV_REMOVE => self.discard(range, advice)?,

@@ -469,7 +469,9 @@ impl GuestMemory {
         // An access may straddle two pages. Report the first one that refuses it.
         loop {
             let fault = |cause| Fault { address: at, access, cause };
-            let Some((_, mapping)) = map.at(at) else { return fault(FaultCause::Unmapped) };
+            let Some((_, mapping)) = map.at(at).filter(|(_, mapping)| !mapping.marks.is_guard) else {
+                return fault(FaultCause::Unmapped);
+            };
             if !mapping.protection.permits(access) {
                 return fault(FaultCause::Forbidden);
             }
@@ -523,6 +525,9 @@ impl GuestMemory {
             }
         }
         let fault = self.explain(address, size, access);
+        if fault.cause == FaultCause::Unmapped && self.grow_down(fault.address) {
+            return Ok(());
+        }
         if fault.cause == FaultCause::BeyondFile
             && (self.fix_up_file_tail(address, access) || self.fix_up_file_tail(last, access))
         {
@@ -560,7 +565,7 @@ impl GuestMemory {
             libc::mmap(
                 self.0.base.wrapping_add(host_page as usize).cast(),
                 HOST_PAGE_BYTES as usize,
-                mapping.protection.host_bits(&mapping.origin),
+                mapping.host_bits(),
                 libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
                 0,

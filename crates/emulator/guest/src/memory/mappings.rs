@@ -89,9 +89,39 @@ pub struct Mapping {
     pub wipe_on_fork: bool,
     /// A forked child does not inherit this mapping (MADV_DONTFORK).
     pub dont_fork: bool,
+    /// What mmap, madvise and mseal made of it.
+    pub marks: Marks,
+}
+
+/// Properties of a mapping beyond its permissions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Every access faults, whatever the permissions are (MADV_GUARD_INSTALL).
+    pub is_guard: bool,
+    /// Its permissions and its place cannot be changed (mseal).
+    pub is_sealed: bool,
+    /// An access below it extends it downwards (MAP_GROWSDOWN).
+    pub grows_down: bool,
+}
+
+impl Marks {
+    /// The marks as bits: guard 1, sealed 2, growing 4.
+    pub fn bits(self) -> u8 {
+        u8::from(self.is_guard) | u8::from(self.is_sealed) << 1 | u8::from(self.grows_down) << 2
+    }
+
+    /// The marks for these bits.
+    pub fn from_bits(bits: u8) -> Self {
+        Self { is_guard: bits & 1 != 0, is_sealed: bits & 2 != 0, grows_down: bits & 4 != 0 }
+    }
 }
 
 impl Mapping {
+    /// The PROT_ bits of the host mapping.
+    pub(super) fn host_bits(&self) -> i32 {
+        if self.marks.is_guard { libc::PROT_NONE } else { self.protection.host_bits(&self.origin) }
+    }
+
     fn advanced(&self, by: u64) -> Self {
         let offset = if self.origin.is_file || self.shared { self.offset.wrapping_add(by) } else { 0 };
         Self { offset, ..self.clone() }
@@ -275,6 +305,12 @@ impl Mappings {
     pub fn at(&self, address: u64) -> Option<(Range<u64>, &Mapping)> {
         let (&start, (end, mapping)) = self.map.range(..=address).next_back()?;
         (address < *end).then_some((start..*end, mapping))
+    }
+
+    /// The mapping that contains `address`, or else the next one above it.
+    pub fn next_from(&self, address: u64) -> Option<(Range<u64>, &Mapping)> {
+        let next = || self.map.range(address..).next().map(|(&start, (end, mapping))| (start..*end, mapping));
+        self.at(address).or_else(next)
     }
 
     /// The number of mappings and gaps, which equals the number of host mappings if none was split or merged.
@@ -493,6 +529,7 @@ mod tests {
             offset,
             wipe_on_fork: false,
             dont_fork: false,
+            marks: Marks::default(),
         }
     }
 

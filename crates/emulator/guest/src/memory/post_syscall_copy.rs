@@ -70,7 +70,7 @@ impl AddressSpace {
         protect(start..end, libc::PROT_READ | libc::PROT_WRITE);
         act();
         let _code_guard = self.memory().0.code_lock.lock();
-        protect(start..end, mapping.protection.host_bits(&mapping.origin));
+        protect(start..end, mapping.host_bits());
         for page in start / HOST_PAGE_BYTES..end / HOST_PAGE_BYTES {
             if self.memory().0.code.contains(page) {
                 protect(page * HOST_PAGE_BYTES..(page + 1) * HOST_PAGE_BYTES, libc::PROT_READ);

@@ -66,6 +66,8 @@ pub struct MapRequest {
     pub backing: Backing,
     /// Additional host MAP_ flags (MAP_NORESERVE, MAP_POPULATE, MAP_LOCKED, MAP_SYNC).
     pub flags: i32,
+    /// MAP_GROWSDOWN.
+    pub grows_down: bool,
 }
 
 impl Backing {
@@ -81,6 +83,6 @@ impl MapRequest {
     /// A request for private anonymous memory.
     pub fn anonymous(placement: Placement, length: u64, protection: Protection) -> Self {
         let backing = Backing::Anonymous(Arc::default());
-        Self { placement, length, protection, shared: false, backing, flags: 0 }
+        Self { placement, length, protection, shared: false, backing, flags: 0, grows_down: false }
     }
 }

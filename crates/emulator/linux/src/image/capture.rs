@@ -59,6 +59,7 @@ fn mapping_image(range: Range<u64>, mapping: &Mapping) -> Result<MappingImage, I
         offset: mapping.offset,
         wipe_on_fork: mapping.wipe_on_fork,
         dont_fork: mapping.dont_fork,
+        marks: mapping.marks.bits(),
     })
 }
 

@@ -96,6 +96,9 @@ pub struct MappingImage {
     /// Whether a forked child does not inherit this mapping (MADV_DONTFORK).
     #[serde(default, rename = "left_out_of_children")]
     pub dont_fork: bool,
+    /// The bits of its [`longma_guest::Marks`].
+    #[serde(default)]
+    pub marks: u8,
 }
 
 const CLOSE: &str = "save before it is opened or after it is closed";

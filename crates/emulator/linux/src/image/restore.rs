@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use longma_guest::host::descriptors;
 use longma_guest::{
-    AddressSpace, Backing, GuestMemory, MapRequest, Origin, PAGE_BYTES, Placement, Protection,
+    AddressSpace, Backing, GuestMemory, MapRequest, Marks, Origin, PAGE_BYTES, Placement, Protection,
 };
 use longma_loongarch::State;
 use longma_sim::Time;
@@ -87,6 +87,7 @@ impl MappingImage {
                 offset: self.offset,
             },
             flags: libc::MAP_NORESERVE,
+            grows_down: Marks::from_bits(self.marks).grows_down,
         }
     }
 }
@@ -250,6 +251,11 @@ fn space(
         space
             .protect(mapping.start, mapping.length(), mapping.protection())
             .map_err(|error| ImageError::host(format!("protect memory at {:#x}", mapping.start), error))?;
+    }
+    for mapping in &image.mappings {
+        space
+            .restore_marks(mapping.start, mapping.length(), Marks::from_bits(mapping.marks))
+            .map_err(|error| ImageError::host("restore guards and seals", error))?;
     }
     Ok(space)
 }

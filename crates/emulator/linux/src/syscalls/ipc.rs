@@ -203,6 +203,7 @@ pub(super) fn shmat(thread: &mut Thread, [id, address, flags, ..]: Arguments) ->
         shared: true,
         backing,
         flags: libc::MAP_NORESERVE,
+        grows_down: false,
     })
 }
 

@@ -69,6 +69,7 @@ pub(super) fn mmap(
         shared,
         backing,
         flags: host_flags,
+        grows_down: flags & libc::MAP_GROWSDOWN != 0 && flags & libc::MAP_ANONYMOUS != 0 && !shared,
     })
 }
 
@@ -115,9 +116,14 @@ pub(super) fn madvise(thread: &mut Thread, [address, length, advice, ..]: Argume
     let advice = advice as i32;
     match advice {
         libc::MADV_HWPOISON | libc::MADV_SOFT_OFFLINE => Err(Errno(libc::EPERM)),
+        102 | 103 => thread.process.space.set_guards(address, length, advice == 102).map(|()| 0),
         0..=23 | 25 => thread.process.space.advise(address, length, advice),
         _ => Err(EINVAL),
     }
+}
+
+pub(super) fn mseal(thread: &mut Thread, [address, length, flags, ..]: Arguments) -> Returned {
+    if flags == 0 { thread.process.space.seal(address, length).map(|()| 0) } else { Err(EINVAL) }
 }
 
 pub(super) fn msync(thread: &mut Thread, [address, length, flags, ..]: Arguments) -> Returned {

@@ -70,6 +70,8 @@ pub(super) const ADVICE: Names = &[
     (22, "MADV_POPULATE_READ"),
     (23, "MADV_POPULATE_WRITE"),
     (25, "MADV_COLLAPSE"),
+    (102, "MADV_GUARD_INSTALL"),
+    (103, "MADV_GUARD_REMOVE"),
 ];
 
 /// The AT_ flags of the *at calls.

@@ -387,6 +387,7 @@ const ROWS: &[Row] = &[
     // Equal numbers on all architectures. The host's page cache is not part of simulated time.
     row_of(451, "cachestat", Host(451), &[Fd, In(16), Out(40), Hex]).simulated(Replace(|_, _| Err(longma_guest::Errno(libc::ENOSYS)))),
     row_of(452, "fchmodat2", Call(files::fchmodat2), &[DirFd, Text, Mode, Flags(names::AT)]),
+    row_of(462, "mseal", Call(memory::mseal), &[Address, Size, Hex]),
 ];
 
 #[cfg(test)]

@@ -1,0 +1,118 @@
+//! Guard regions: pages of a mapping that fault on every access, until the guard is removed or the page is unmapped. They
+//! are mappings without host permissions, so that they do not depend on the host's kernel. Source: madvise(2)
+//! (MADV_GUARD_INSTALL, MADV_GUARD_REMOVE), Linux mm/madvise.c.
+
+use std::ops::Range;
+
+use super::address_space::AddressSpace;
+use super::mappings::{Mapping, Marks};
+use crate::Errno;
+
+impl AddressSpace {
+    /// Makes the pages of a range guards and discards their contents (MADV_GUARD_INSTALL), or removes the guards
+    /// (MADV_GUARD_REMOVE), behind which private memory is zero.
+    ///
+    /// # Errors
+    /// EINVAL for an invalid range or a device; ENOMEM if a part is not mapped, after the mapped parts were changed;
+    /// EPERM if a part is sealed.
+    pub fn set_guards(&self, start: u64, length: u64, installs: bool) -> Result<(), Errno> {
+        let end =
+            self.page_up(length).and_then(|length| start.checked_add(length)).ok_or(Errno(libc::EINVAL))?;
+        if !start.is_multiple_of(self.page_bytes()) {
+            return Err(Errno(libc::EINVAL));
+        }
+        if start == end {
+            return Ok(());
+        }
+        let is_whole = self.host_range(start, length).is_ok();
+        let range = start..end.min(self.memory().limit()).max(start);
+        if self.overlaps_engine_range(&range) {
+            return Err(Errno(libc::ENOMEM));
+        }
+        let mut map = self.write();
+        if map.overlapping(range.clone()).any(|(_, mapping)| mapping.origin.window.is_some()) {
+            return Err(Errno(libc::EINVAL));
+        }
+        if installs {
+            map.check_seals_of_contents(&range)?;
+        }
+        if map.would_split(&range) {
+            self.check_mapping_budget(&map)?;
+        }
+        self.invalidate_code(&map, &range);
+        let code_guard = self.lock_code_pages();
+        for (piece, mapping) in map.within(range) {
+            if mapping.marks.is_guard == installs {
+                continue;
+            }
+            let marks = Marks { is_guard: installs, ..mapping.marks };
+            let changed = Mapping { marks, ..mapping };
+            if installs {
+                self.discard_contents(&piece);
+            }
+            self.protect_host(&piece, &changed)?;
+            let protection = changed.protection;
+            let was = map.insert(piece.clone(), changed);
+            self.set_executable(&piece, was, protection);
+        }
+        drop(code_guard);
+        if is_whole { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
+    }
+
+    fn discard_contents(&self, piece: &Range<u64>) {
+        // SAFETY: inside a guest mapping. A locked page keeps its contents, which no access reaches.
+        unsafe {
+            libc::madvise(self.host(piece.start), (piece.end - piece.start) as usize, libc::MADV_DONTNEED)
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longma_loongarch::FaultCause;
+
+    use crate::{AddressSpace, Errno, GuestMemory, PAGE_BYTES, Protection};
+
+    const START: u64 = 1 << 20;
+    const WRITE: Protection = Protection { read: true, write: true, execute: false };
+
+    fn space() -> AddressSpace {
+        let space = AddressSpace::new(GuestMemory::reserve().unwrap());
+        space.map_zeros(START, 4 * PAGE_BYTES, WRITE).unwrap();
+        (0..4).for_each(|page| space.memory().store(START + page * PAGE_BYTES, 7u64).unwrap());
+        space
+    }
+
+    #[test]
+    fn a_guard_faults_whatever_its_permissions_until_it_is_removed() {
+        let space = space();
+        let guard = START + PAGE_BYTES;
+        space.set_guards(guard, PAGE_BYTES, true).unwrap();
+        let faults = |space: &AddressSpace| {
+            let fault = space.memory().load::<u64>(guard).unwrap_err();
+            assert_eq!((fault.address, fault.cause), (guard, FaultCause::Unmapped));
+            assert!(space.memory().store(guard, 1u64).is_err());
+        };
+        faults(&space);
+        assert_eq!(space.memory().load::<u64>(START), Ok(7));
+        assert_eq!(space.memory().load::<u64>(guard + PAGE_BYTES), Ok(7));
+        space.protect(START, 4 * PAGE_BYTES, Protection { write: false, ..WRITE }).unwrap();
+        space.protect(START, 4 * PAGE_BYTES, WRITE).unwrap();
+        space.advise(guard, PAGE_BYTES, libc::MADV_DONTNEED).unwrap();
+        faults(&space);
+        space.set_guards(START, 4 * PAGE_BYTES, false).unwrap();
+        assert_eq!(space.memory().load::<u64>(guard), Ok(0));
+        assert_eq!(space.memory().load::<u64>(START), Ok(7));
+    }
+
+    #[test]
+    fn guards_go_with_their_mapping() {
+        let space = space();
+        space.set_guards(START, PAGE_BYTES, true).unwrap();
+        space.map_zeros(START, PAGE_BYTES, WRITE).unwrap();
+        space.memory().store(START, 1u64).unwrap();
+        assert_eq!(space.set_guards(START + 1, PAGE_BYTES, true), Err(Errno(libc::EINVAL)));
+        assert_eq!(space.set_guards(START, 5 * PAGE_BYTES, true), Err(Errno(libc::ENOMEM)));
+        assert!(space.memory().load::<u64>(START).is_err());
+    }
+}
