@@ -246,3 +246,14 @@ fn a_kernel_directory_cannot_be_the_root() {
     let Err(error) = longma_linux::Process::load(config) else { panic!("it was accepted") };
     assert!(error.to_string().contains("a control file system"), "{error}");
 }
+
+#[test]
+fn shared_memory_has_its_folder_inside_the_root() {
+    let mut guest = Guest::confined();
+    assert_eq!(guest.open("/dev/shm/memory", libc::O_RDWR), error(libc::ENOENT));
+    assert!(guest.open("/dev/shm/memory", libc::O_RDWR | libc::O_CREAT) >= 0);
+    assert!(guest.open("/dev/shm/memory", libc::O_RDWR) >= 0);
+    assert!(guest.open("/dev/shm", libc::O_RDONLY | libc::O_DIRECTORY) >= 0);
+    // Other folders are not made.
+    assert_eq!(guest.open("/dev/other/memory", libc::O_RDWR | libc::O_CREAT), error(libc::ENOENT));
+}

@@ -89,7 +89,15 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
         }
         if !access_policy::is_descriptor_folder(path) {
             let path = absolute(process, directory as RawFd, path)?;
-            return into_guest_descriptor(process.root.open(&path, how));
+            let opened = match process.root.open(&path, how) {
+                Err(Errno(libc::ENOENT))
+                    if how.flags & O_CREAT != 0 && process.root.make_place_for(&path) =>
+                {
+                    process.root.open(&path, how)
+                }
+                opened => opened,
+            };
+            return into_guest_descriptor(opened);
         }
     }
     let reads = how.flags as i32 & libc::O_ACCMODE == libc::O_RDONLY && how.flags & O_CREAT == 0;

@@ -3,7 +3,7 @@
 
 mod path_in_root;
 
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -99,6 +99,19 @@ impl Root {
         let path = c_path(path)?;
         let inside = self.inside(&path);
         if self.is_confined() { inside.open(how) } else { inside.resolve(how) }
+    }
+
+    /// Makes /dev/shm inside the root if `path` is in that folder. Linux systems have it for shared memory and
+    /// semaphores of shm_open(3) and sem_open(3), unpacked packages do not. Returns whether it was made.
+    pub fn make_place_for(&self, path: &[u8]) -> bool {
+        let Some(confined) = self.confined.as_ref().filter(|_| path.starts_with(b"/dev/shm/")) else {
+            return false;
+        };
+        // SAFETY: the name is live.
+        let make =
+            |folder: RawFd, name: &CStr, mode| unsafe { libc::mkdirat(folder, name.as_ptr(), mode) == 0 };
+        make(confined.directory.as_raw_fd(), c"dev", 0o755);
+        self.open_pinned(b"/dev", libc::O_DIRECTORY).is_ok_and(|dev| make(dev.number(), c"shm", 0o1777))
     }
 
     /// Opens a path like [`Root::open`], but with O_PATH and these flags.
