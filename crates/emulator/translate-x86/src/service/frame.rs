@@ -47,6 +47,8 @@ const ORDER: [usize; 16] = [8, 9, 10, 11, 12, 13, 14, 15, 7, 6, 5, 3, 2, 0, 1, 4
 const SELECTORS: u64 = 0x33 | 0x2b << 48;
 /// The initial value of MXCSR.
 pub(super) const INITIAL_CONTROL: u32 = 0x1f80;
+/// The first address that user memory cannot have (TASK_SIZE_MAX).
+const USER_END: u64 = (1 << 47) - 4096;
 /// The vector number of #PF. #DE is 0, #DB 1, #BP 3, #UD 6, #GP 13.
 const PAGE_FAULT: u64 = 14;
 /// `si_code` of INT1, and of exceptions without an address.
@@ -65,14 +67,15 @@ fn trap_number(signal: u64, code: u32) -> u64 {
     }
 }
 
-/// The error code of a page fault. Bits: 0 the page is present, 1 a store, 2 in user mode, 4 an instruction fetch. Bit
-/// 0 is known for fetches only: whether a page is present depends on earlier accesses.
-fn page_fault_error(process: &ProcessFrame) -> u64 {
+/// The error code of a page fault. Bits: 0 the page is present, 1 a store, 2 in user mode, 4 an instruction fetch.
+/// Whether a page is present depends on earlier accesses; here it is if the program may read it. Linux says so of all
+/// addresses of its own, too (`sanitize_error_code` in arch/x86/mm/fault.c).
+fn page_fault_error(process: &ProcessFrame, memory: &dyn UserMemory) -> u64 {
     const SEGV_ACCERR: u32 = 2;
-    if process.pc() == process.fault_address() {
-        return 0x14 | u64::from(process.code() == SEGV_ACCERR);
-    }
-    if process.is_write() { 6 } else { 4 }
+    let address = process.fault_address();
+    let is_present = process.code() == SEGV_ACCERR && memory.read(address, &mut [0]) || address >= USER_END;
+    let is_fetch = process.pc() == address;
+    u64::from(is_present) | u64::from(!is_fetch && process.is_write()) << 1 | 4 | u64::from(is_fetch) << 4
 }
 
 /// Builds the x86-64 frame below the LoongArch frame at the stack pointer. The thread is at the first instruction of
@@ -99,7 +102,7 @@ pub fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) ->
     let trap = trap_number(signal, process.code());
     put_word(&mut frame, TRAP, trap);
     if trap == PAGE_FAULT {
-        put_word(&mut frame, ERROR, page_fault_error(&process));
+        put_word(&mut frame, ERROR, page_fault_error(&process, memory));
         put_word(&mut frame, CR2, process.fault_address());
     }
     put_word(&mut frame, FLOATS, floats_at);
