@@ -185,6 +185,13 @@ fn the_profile_gives_every_function_its_instructions() {
     assert_eq!(profile["functions"][0]["start"], SPIN);
 }
 
+#[test]
+fn an_unwritable_profile_changes_the_exit_status() {
+    let output = finish(longma_run().args(["--profile-out", "/dev/full"]).arg(guest("hello")));
+    assert_eq!(output.status.code(), Some(124), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("cannot write the profile to /dev/full"));
+}
+
 /// The instruction counts of a guest's functions, highest first.
 fn executed(name: &str, given: &[&str]) -> Vec<(String, u64)> {
     let mut command = longma_run();

@@ -78,6 +78,8 @@ enum Problem {
     Own(Architecture),
     #[error("{0}; give another with --interpreter")]
     Interpreter(String),
+    #[error("{0}")]
+    Dynamic(String),
     #[error("cannot {what} `{name}` in {RULES}: {error}; {}", help(error))]
     Refused { what: &'static str, name: String, error: io::Error },
 }
@@ -118,6 +120,9 @@ fn make_rules(architectures: &[Architecture], how: &InterpreterOptions) -> Resul
     let interpreter = interpreter
         .map_err(|error| Problem::Interpreter(format!("cannot find this command itself: {error}")))?;
     rules::check_interpreter(&interpreter).map_err(Problem::Interpreter)?;
+    if how.fixed {
+        rules::check_static(&interpreter).map_err(Problem::Dynamic)?;
+    }
     let requested = if architectures.is_empty() { Architecture::ALL } else { architectures };
     let foreign = requested.iter().filter(|architecture| !architecture.is_host());
     foreign

@@ -4,14 +4,16 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
 /// Maximum length of an interpreter path, in bytes. linux/binfmts.h (BINPRM_BUF_SIZE) bounds the whole rule as well.
 const MAX_PATH_BYTES: usize = 127;
+/// Maximum length of a dynamic linker's path, in bytes (PATH_MAX).
+const MAX_LINKER_BYTES: u64 = 4096;
 
 /// Header bits to compare: class, byte order, version, type and machine. Ignored are the OS ABI and its version (MIPS
 /// uses several), and the bit that separates ET_EXEC from ET_DYN, so that position-independent executables match too.
@@ -127,6 +129,45 @@ pub fn check_interpreter(path: &Path) -> Result<(), String> {
         Ok(()) => rejected("is not an ELF executable"),
         Err(error) => rejected(&format!("cannot be read: {error}")),
     }
+}
+
+/// Checks that `path` needs no dynamic linker. The kernel keeps a fixed interpreter open, but looks its dynamic linker up
+/// in the root of each program, so in a chroot without that linker every program fails with ENOENT.
+///
+/// # Errors
+/// Returns a description of the problem, with advice.
+pub fn check_static(path: &Path) -> Result<(), String> {
+    match dynamic_linker(path) {
+        Ok(None) => Ok(()),
+        Ok(Some(linker)) => Err(format!(
+            "{} needs {linker}, which roots without it lack: --fixed needs a static longma, which `./test static` \
+             builds in a clone; register without --fixed for this root only",
+            path.display()
+        )),
+        Err(error) => Err(format!("{} cannot be read: {error}", path.display())),
+    }
+}
+
+/// The dynamic linker that a 64-bit ELF file names (PT_INTERP); `None` for a static one. Source: elf(5).
+fn dynamic_linker(path: &Path) -> io::Result<Option<String>> {
+    const PT_INTERP: u32 = 3;
+    let file = File::open(path)?;
+    let number = |bytes: &[u8]| bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    let mut head = [0; 64];
+    file.read_exact_at(&mut head, 0)?;
+    let (table, entry_bytes, entries) = (number(&head[32..40]), number(&head[54..56]), number(&head[56..58]));
+    for index in 0..entries {
+        let mut entry = [0; 56];
+        file.read_exact_at(&mut entry, table.saturating_add(index * entry_bytes))?;
+        if number(&entry[..4]) == u64::from(PT_INTERP) {
+            let mut name = vec![0; number(&entry[32..40]).min(MAX_LINKER_BYTES) as usize];
+            file.read_exact_at(&mut name, number(&entry[8..16]))?;
+            return Ok(Some(
+                String::from_utf8_lossy(&name).trim_end_matches('\0').escape_debug().to_string(),
+            ));
+        }
+    }
+    Ok(None)
 }
 
 /// The line to write to `register` or to a file in /etc/binfmt.d. Flag P passes the program's argv[0].

@@ -122,14 +122,15 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
     let own = std::process::id();
     let (executing, to_user) = (reports.clone(), messages.clone());
     node.run_with(Callbacks {
-        finish: Box::new(move |ending, report| match &outcome {
-            Some(outcome) => {
-                if let Err(failed) = outcome.finish(ending, report, &messages) {
-                    // Do not exit with the program's status: the run would appear to have its results.
-                    std::process::exit(failed.0.into());
-                }
+        finish: Box::new(move |ending, report| {
+            let finished = match &outcome {
+                Some(outcome) => outcome.finish(ending, report, &messages),
+                None => reports.print(ending, report, &messages),
+            };
+            if let Err(failed) = finished {
+                // Do not exit with the program's status: the run would appear to have its results.
+                std::process::exit(failed.0.into());
             }
-            None => reports.print(ending, report, &messages),
         }),
         executes: Box::new(move |report, next| {
             // Forked children run without the models.

@@ -11,9 +11,13 @@ use longma_command_line::Format;
 use longma_locks::IgnorePoison;
 use longma_run_results::{function_name::abbreviate, grouped, process_costs::Costs};
 use longma_runner::{Ending, Executed, NextProgram, Report, profile, profile::FunctionShare};
+use longma_workloads::program::HOST_FAULT_STATUS;
 use serde_json::{Value, json};
 
-use super::{arguments::Arguments, descriptors::Messages, failure::Failure, listing::Options, restart};
+use super::{
+    arguments::Arguments, descriptors::Messages, failure::Failure, listing::Options, restart,
+    simulated::NotWritten,
+};
 
 /// Number of functions in the printed table; the file has all of them.
 const SHOWN: usize = 20;
@@ -75,8 +79,11 @@ impl Reports {
     }
 
     /// Prints the requested reports.
-    pub fn print(&self, ending: Ending, report: &Report, messages: &Messages) {
-        self.print_until(Until::End(ending), report, messages);
+    ///
+    /// # Errors
+    /// The profile cannot be written. The text has been printed.
+    pub fn print(&self, ending: Ending, report: &Report, messages: &Messages) -> Result<(), NotWritten> {
+        self.print_until(Until::End(ending), report, messages)
     }
 
     /// Called when the process is about to execute `next`. Returns what the next emulator gets.
@@ -93,7 +100,9 @@ impl Reports {
                     "longma: the host runs {} itself, so nothing is counted from here on",
                     path.display()
                 ));
-                self.print_until(Until::Host(path), report, messages);
+                if let Err(failed) = self.print_until(Until::Host(path), report, messages) {
+                    std::process::exit(failed.0.into());
+                }
                 None
             }
             NextProgram::OfEmulator(_) => {
@@ -107,9 +116,9 @@ impl Reports {
         }
     }
 
-    fn print_until(&self, until: Until, report: &Report, messages: &Messages) {
+    fn print_until(&self, until: Until, report: &Report, messages: &Messages) -> Result<(), NotWritten> {
         if !self.any() || std::process::id() != self.process {
-            return;
+            return Ok(());
         }
         let executed = report.code().executed();
         let costs = self.costs(report, &executed);
@@ -137,8 +146,10 @@ impl Reports {
             add_programs(&costs, &mut whole);
             if let Err(error) = std::fs::write(path, format!("{whole}\n")) {
                 messages.line(&format!("longma: cannot write the profile to {}: {error}", path.display()));
+                return Err(NotWritten(HOST_FAULT_STATUS));
             }
         }
+        Ok(())
     }
 
     /// The costs of all programs up to now, of which `report` describes the current one.
