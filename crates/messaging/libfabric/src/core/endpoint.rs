@@ -1,0 +1,217 @@
+//! Endpoints: the state, the threads that accept and establish connections, and progress.
+
+use super::address::Name;
+use super::error::Failure;
+use super::link::Link;
+use super::log::{info, warning};
+use super::operation::Operation;
+use super::state::{Setup, Shared, State, Wanted};
+use longma_locks::IgnorePoison;
+use longma_via::provider::shared_memory::Allow;
+use longma_via::{CompletionQueue, ConnectionRequest, Error, Listener, Nic};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Notifications that the queue of an endpoint's VIs can hold.
+const QUEUE_ENTRIES: usize = 1 << 16;
+/// How long closing waits until everything has been sent.
+const CLOSE_TIME: Duration = Duration::from_secs(1);
+/// Notifications processed by one call.
+const BATCH: usize = 64;
+
+/// A connection that a thread has established.
+enum Arrival {
+    /// By a peer, with its name if it can be trusted.
+    Accepted(Option<Name>, Link),
+    /// To a peer, for the connection with this key.
+    Connected(usize, Result<Link, Failure>),
+}
+
+/// What an endpoint and its threads share.
+struct Common {
+    nic: Nic,
+    name: Name,
+    queue: CompletionQueue,
+    arrivals: Mutex<Vec<Arrival>>,
+    has_arrivals: AtomicBool,
+}
+
+impl Common {
+    fn push(&self, arrival: Arrival) {
+        self.arrivals.lock().ignore_poison().push(arrival);
+        self.has_arrivals.store(true, Ordering::Release);
+    }
+
+    /// Accepts a connection request.
+    fn accept(&self, request: ConnectionRequest) -> Result<(), Error> {
+        let claimed = Name::from_via_address(request.remote());
+        let is_own_user =
+            request.credentials().is_some_and(|peer| Allow::own_user().permits(peer.uid, u32::MAX));
+        let link = Link::open(&self.nic, &self.queue)?;
+        request.accept(&link.vi)?;
+        self.push(Arrival::Accepted(claimed.filter(|_| is_own_user), link));
+        Ok(())
+    }
+}
+
+/// An endpoint that is enabled.
+pub(crate) struct Endpoint {
+    common: Arc<Common>,
+    state: Mutex<State>,
+    listener: Option<Arc<Listener>>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Endpoint {
+    /// Creates an endpoint of type RDM, which listens at its name.
+    ///
+    /// # Errors
+    /// If the name is in use, or the system refuses a resource.
+    pub(crate) fn open(setup: Setup, shared: &Arc<Shared>) -> Result<Arc<Self>, Error> {
+        let nic = shared.nic.clone();
+        let queue = nic.create_completion_queue(QUEUE_ENTRIES)?;
+        let (arrivals, has_arrivals) = (Mutex::default(), AtomicBool::new(false));
+        let common = Arc::new(Common { name: setup.name, queue, arrivals, has_arrivals, nic });
+        let listener = Arc::new(common.nic.listen(&setup.name.via_address())?);
+        let accept = {
+            let (common, listener) = (common.clone(), listener.clone());
+            move || {
+                loop {
+                    match listener.wait(None) {
+                        Ok(request) => {
+                            if let Err(error) = common.accept(request) {
+                                info!("a connection was not accepted: {error}");
+                            }
+                        }
+                        Err(Error::InvalidState(_)) => return,
+                        Err(error) => {
+                            warning!("{} cannot accept connections: {error}", common.name);
+                            std::thread::sleep(Duration::from_millis(100));
+                        }
+                    }
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("longma-accept".into()).spawn(accept);
+        let thread = thread.map_err(|error| Error::system("starting a thread that accepts", error))?;
+        let state = Mutex::new(State::new(setup, shared.clone()));
+        Ok(Arc::new(Self { common, state, listener: Some(listener), acceptor: Mutex::new(Some(thread)) }))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().ignore_poison()
+    }
+
+    /// Starts an operation with a peer.
+    ///
+    /// # Errors
+    /// `EAGAIN` if too many operations wait; `EINVAL` for an unknown peer; `ENOTCONN`.
+    #[inline]
+    pub(crate) fn submit(&self, peer: u64, operation: Operation) -> Result<(), i32> {
+        let mut state = self.state();
+        let (key, wanted) = state.connection_to(peer)?;
+        if let Some(wanted) = wanted {
+            self.connect(&mut state, wanted);
+        }
+        match state.submit(key, operation) {
+            // The queue may have room now.
+            Err(libc::EAGAIN) => {
+                self.advance(&mut state);
+                Err(libc::EAGAIN)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Connects, in a thread.
+    fn connect(&self, state: &mut State, wanted: Wanted) {
+        let (common, key) = (self.common.clone(), wanted.connection);
+        let connect = move || {
+            let outcome = Link::open(&common.nic, &common.queue).and_then(|link| {
+                link.connect(common.name, wanted.peer, wanted.may_start)?;
+                Ok(link)
+            });
+            if let Err(error) = &outcome {
+                info!("{} cannot connect to {}: {error}", common.name, wanted.peer);
+            }
+            common.push(Arrival::Connected(key, outcome.map_err(|error| Failure::of_connect(&error))));
+        };
+        if let Err(error) = std::thread::Builder::new().name("longma-connect".into()).spawn(connect) {
+            let error = Error::system("starting a thread that connects", error);
+            state.connected(key, Err(Failure::of_connect(&error)));
+        }
+    }
+
+    /// Moves data, and reports what is complete.
+    #[inline]
+    pub(crate) fn progress(&self) {
+        self.advance(&mut self.state());
+    }
+
+    #[inline]
+    fn advance(&self, state: &mut State) {
+        if self.common.has_arrivals.load(Ordering::Acquire) {
+            self.adopt_arrivals(state);
+        }
+        for _ in 0..BATCH {
+            let Some((vi, _)) = self.common.queue.done() else { break };
+            self.process(state, vi);
+        }
+        if state.is_busy() {
+            state.continue_busy();
+        }
+    }
+
+    fn process(&self, state: &mut State, vi: u32) {
+        if state.key_of_vi(vi).is_none() {
+            // The first frame may come before the connection is adopted.
+            self.adopt_arrivals(state);
+        }
+        if let Some(key) = state.key_of_vi(vi) {
+            state.refresh();
+            state.receive_frame(key);
+        }
+    }
+
+    fn adopt_arrivals(&self, state: &mut State) {
+        self.common.has_arrivals.store(false, Ordering::Release);
+        let arrivals = std::mem::take(&mut *self.common.arrivals.lock().ignore_poison());
+        for arrival in arrivals {
+            match arrival {
+                Arrival::Accepted(peer, link) => drop(state.adopt(peer, link)),
+                Arrival::Connected(key, outcome) => state.connected(key, outcome),
+            }
+        }
+    }
+
+    /// Waits until something happens, at most for `limit`, and processes it.
+    pub(crate) fn wait(&self, limit: Duration) {
+        if let Ok((vi, _)) = self.common.queue.wait(Some(limit)) {
+            let mut state = self.state();
+            self.process(&mut state, vi);
+        }
+    }
+
+    /// Stops listening, and ends all connections after everything has been sent, or after a second.
+    pub(crate) fn close(&self) {
+        if let Some(listener) = &self.listener {
+            listener.close();
+        }
+        if let Some(thread) = self.acceptor.lock().ignore_poison().take() {
+            let _ = thread.join();
+        }
+        let begin = Instant::now();
+        loop {
+            let mut state = self.state();
+            self.advance(&mut state);
+            if state.is_idle() || begin.elapsed() > CLOSE_TIME {
+                state.connections.clear();
+                return;
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Settings from environment variables.
+
+use super::log::warning;
+use longma_via::provider::shared_memory::{Allow, Directory, Settings};
+
+/// The bytes of messages that wait for a receive, by default.
+const UNEXPECTED_BYTES: usize = 64 << 20;
+
+/// The settings of the NIC. `FI_LONGMA_USERS`: further users, as numbers, or `all`. `FI_LONGMA_NAMES`: the directory of
+/// the names, instead of abstract sockets.
+pub(crate) fn nic_settings() -> Settings {
+    let mut settings = Settings::default();
+    // SAFETY: takes no arguments and returns an integer.
+    let mut users = vec![unsafe { libc::geteuid() }];
+    let mut accepts_all = false;
+    for word in
+        std::env::var("FI_LONGMA_USERS").unwrap_or_default().split(',').filter(|word| !word.is_empty())
+    {
+        match word.trim().parse() {
+            Ok(user) => users.push(user),
+            Err(_) if word.trim() == "all" => accepts_all = true,
+            Err(_) => {
+                warning!("FI_LONGMA_USERS: {word:?} is neither the number of a user nor \"all\"; ignored")
+            }
+        }
+    }
+    let allowed = if accepts_all { Allow::Everyone } else { Allow::users(&users) };
+    settings.clients = allowed.clone();
+    settings.servers = allowed;
+    if let Some(path) = std::env::var_os("FI_LONGMA_NAMES") {
+        let mode = if users.len() > 1 || accepts_all { 0o666 } else { 0o600 };
+        settings.directory = Some(Directory { path: path.into(), mode });
+    }
+    settings
+}
+
+/// `FI_LONGMA_UNEXPECTED`: the bytes of messages without a receive that an endpoint keeps. Beyond, senders wait.
+pub(crate) fn unexpected_bytes() -> usize {
+    match std::env::var("FI_LONGMA_UNEXPECTED") {
+        Ok(text) => text.parse().unwrap_or_else(|_| {
+            warning!("FI_LONGMA_UNEXPECTED: {text:?} is no number of bytes; {UNEXPECTED_BYTES} is used");
+            UNEXPECTED_BYTES
+        }),
+        Err(_) => UNEXPECTED_BYTES,
+    }
+}

@@ -1,0 +1,70 @@
+//! A VI with its memory, connected or about to be.
+
+use super::address::Name;
+use super::slots::Slots;
+use longma_via::{CompletionQueue, Error, Nic, ProtectionTag, Vi, ViAttributes};
+use std::time::{Duration, Instant};
+
+/// The longest time for an answer to a connection request.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How long a connection to a peer that does not listen yet is tried.
+const START_TIME: Duration = Duration::from_secs(2);
+
+/// A protection tag that one connection uses. With a common tag, each peer could read what others are offered.
+pub(crate) struct Tag {
+    nic: Nic,
+    tag: ProtectionTag,
+}
+
+impl Tag {
+    pub(crate) fn get(&self) -> ProtectionTag {
+        self.tag
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        // The VI and the memory that use the tag have been dropped before.
+        let _ = self.nic.destroy_protection_tag(self.tag);
+    }
+}
+
+/// A VI, its slots and its tag. The fields are dropped in this order.
+pub(crate) struct Link {
+    pub(crate) vi: Vi,
+    pub(crate) slots: Slots,
+    pub(crate) tag: Tag,
+}
+
+impl Link {
+    /// A VI that is not connected, with all receives posted. `queue` gets notifications of its receives.
+    ///
+    /// # Errors
+    /// If a limit of the NIC is reached or the system has no memory.
+    pub(crate) fn open(nic: &Nic, queue: &CompletionQueue) -> Result<Self, Error> {
+        let tag = Tag { nic: nic.clone(), tag: nic.create_protection_tag()? };
+        let attributes = ViAttributes { rdma_write: false, ..ViAttributes::new(tag.get()) };
+        let vi = nic.create_vi(attributes, None, Some(queue))?;
+        let mut slots = Slots::new(nic, tag.get())?;
+        slots.post_all(&vi)?;
+        Ok(Self { vi, slots, tag })
+    }
+
+    /// Connects to an endpoint. If `may_start` is set and none listens, tries again for two seconds.
+    ///
+    /// # Errors
+    /// Those of [`Vi::connect`].
+    pub(crate) fn connect(&self, own: Name, peer: Name, may_start: bool) -> Result<(), Error> {
+        let begin = Instant::now();
+        let mut pause = Duration::from_millis(1);
+        loop {
+            match self.vi.connect(&own.via_address(), &peer.via_address(), Some(CONNECT_TIME)) {
+                Err(Error::NoMatch(_)) if may_start && begin.elapsed() < START_TIME => {
+                    std::thread::sleep(pause);
+                    pause = (2 * pause).min(Duration::from_millis(20));
+                }
+                outcome => return outcome.map(|_| ()),
+            }
+        }
+    }
+}

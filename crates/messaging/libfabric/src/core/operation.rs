@@ -1,0 +1,87 @@
+//! Operations of the program: sends, receives, accesses to remote memory.
+
+use super::buffer::Buffer;
+use super::wire::AtomicRequest;
+
+/// What is reported when an operation is complete.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Intent {
+    /// The program's `context`.
+    pub(crate) context: usize,
+    /// The flags of the completion: the kind of operation.
+    pub(crate) flags: u64,
+    /// Whether success is reported to the completion queue. A failure always is.
+    pub(crate) reports: bool,
+}
+
+/// Where the bytes of a send are.
+pub(crate) enum Source {
+    /// In the program's memory, until the operation is complete.
+    Buffer(Buffer),
+    /// In a copy, because the call promised to need the program's memory no longer.
+    Copied(Vec<u8>),
+}
+
+impl Source {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Buffer(buffer) => buffer.len(),
+            Self::Copied(bytes) => bytes.len(),
+        }
+    }
+
+    /// The same bytes in a copy.
+    pub(crate) fn copied(self) -> Self {
+        let mut bytes = vec![0; self.len()];
+        self.read(&mut bytes);
+        Self::Copied(bytes)
+    }
+
+    /// Copies all bytes; `into` has the length.
+    #[inline]
+    pub(crate) fn read(&self, into: &mut [u8]) {
+        match self {
+            Self::Buffer(buffer) => buffer.read(into),
+            Self::Copied(bytes) => into.copy_from_slice(bytes),
+        }
+    }
+}
+
+/// Memory of a peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    pub(crate) key: u64,
+    pub(crate) address: u64,
+}
+
+/// What an operation does.
+pub(crate) enum Action {
+    /// Sends a message. If `acknowledged` is set, it is complete when a receive has it.
+    Message { tag: Option<u64>, data: Option<u64>, acknowledged: bool },
+    /// Writes to a peer's memory.
+    Write { target: Target, data: Option<u64> },
+    /// Reads `result.len()` bytes from a peer's memory.
+    Read { target: Target, result: Buffer },
+    /// Combines a peer's memory with operands; the previous values are written to `result`.
+    Atomic { target: Target, request: AtomicRequest, result: Buffer },
+}
+
+/// An operation that a peer takes part in.
+pub(crate) struct Operation {
+    pub(crate) action: Action,
+    pub(crate) source: Source,
+    pub(crate) intent: Intent,
+    /// Whether the program may change the source when the call returns.
+    pub(crate) is_transient: bool,
+    /// Whether it begins only when all earlier operations with the peer are complete.
+    pub(crate) fenced: bool,
+}
+
+/// A posted receive.
+#[derive(Clone, Copy)]
+pub(crate) struct Receive {
+    pub(crate) buffer: Buffer,
+    pub(crate) intent: Intent,
+    /// For a buffer of several messages (`FI_MULTI_RECV`): it is released when less than this many bytes are free.
+    pub(crate) releases_below: Option<usize>,
+}
