@@ -26,6 +26,7 @@ pub(crate) const TRANSMIT_COMPLETE: u64 = 1 << 27;
 pub(crate) const DELIVERY_COMPLETE: u64 = 1 << 28;
 pub(crate) const MATCH_COMPLETE: u64 = 1 << 31;
 pub(crate) const LOCAL_COMM: u64 = 1 << 51;
+pub(crate) const REMOTE_COMM: u64 = 1 << 52;
 pub(crate) const RMA_EVENT: u64 = 1 << 56;
 pub(crate) const SOURCE: u64 = 1 << 57;
 pub(crate) const DIRECTED_RECV: u64 = 1 << 59;

@@ -114,6 +114,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("FI_DELIVERY_COMPLETE", DELIVERY_COMPLETE),
         ("FI_MATCH_COMPLETE", MATCH_COMPLETE),
         ("FI_LOCAL_COMM", LOCAL_COMM),
+        ("FI_REMOTE_COMM", REMOTE_COMM),
         ("FI_RMA_EVENT", RMA_EVENT),
         ("FI_SOURCE", SOURCE),
         ("FI_DIRECTED_RECV", DIRECTED_RECV),

@@ -44,3 +44,14 @@ pub(crate) fn unexpected_bytes() -> usize {
         Err(_) => UNEXPECTED_BYTES,
     }
 }
+
+/// Whether all peers are known to be on this host, so that remote ones need not be reached: in an MPI job with all ranks on
+/// one host (Open MPI and MPICH set the variables), or with `FI_LONGMA_REMOTE_COMM=1`. Open MPI asks every provider for
+/// `FI_REMOTE_COMM`.
+pub(crate) fn all_peers_are_here() -> bool {
+    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let is_one_host = |all, here| number(all).is_some_and(|all| number(here) == Some(all));
+    number("FI_LONGMA_REMOTE_COMM") == Some(1)
+        || is_one_host("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")
+        || is_one_host("PMI_SIZE", "MPI_LOCALNRANKS")
+}

@@ -11,6 +11,7 @@ use crate::abi::constants::*;
 use crate::abi::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
 use crate::core::address::{AddressFormat, Name};
 use crate::core::buffer::MAX_SEGMENTS;
+use crate::core::environment;
 use crate::core::log::info;
 use crate::core::slots::MAX_PAYLOAD_BYTES;
 use crate::core::state::MAX_WAITING;
@@ -148,7 +149,10 @@ impl Request {
     /// The hints are valid.
     unsafe fn from_hints(hints: &Info) -> Result<Self, i32> {
         let mut request = Self::unrestricted();
-        require(hints.caps & !(PRIMARY | MODIFIERS | SECONDARY) == 0, "a capability")?;
+        let unsupported = hints.caps & !(PRIMARY | MODIFIERS | SECONDARY);
+        require(unsupported & !REMOTE_COMM == 0, &format!("the capabilities {unsupported:#x}"))?;
+        let reaches_all = unsupported == 0 || environment::all_peers_are_here();
+        require(reaches_all, "FI_REMOTE_COMM, except with FI_LONGMA_REMOTE_COMM=1 and in MPI jobs on one host")?;
         if hints.caps != 0 {
             request.caps = complete_caps(hints.caps);
         }
@@ -220,7 +224,7 @@ impl Request {
         require(attributes.threading <= THREAD_ENDPOINT, "the threading")?;
         require(attributes.data_progress != PROGRESS_AUTO, "progress without calls")?;
         require(attributes.mr_key_size <= 8 && attributes.cq_data_size <= 8, "the size of keys or data")?;
-        require(attributes.caps & !LOCAL_COMM == 0, "a capability of the domain")?;
+        require(attributes.caps & !(LOCAL_COMM | REMOTE_COMM) == 0, "a capability of the domain")?;
         require(
             attributes.max_ep_tx_ctx <= 1 && attributes.max_ep_rx_ctx <= 1,
             "several contexts of an endpoint",
