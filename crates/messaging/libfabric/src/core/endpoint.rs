@@ -71,6 +71,18 @@ impl Endpoint {
     /// If the name is in use, or the system refuses a resource.
     pub(crate) fn open(setup: Setup, shared: &Arc<Shared>) -> Result<Arc<Self>, Error> {
         let nic = shared.nic.clone();
+        if !shared.names.lock().ignore_poison().insert(setup.name) {
+            return Err(Error::InvalidState("another endpoint of the domain has the name".into()));
+        }
+        let name = setup.name;
+        let outcome = Self::listen(setup, shared, nic);
+        if outcome.is_err() {
+            shared.names.lock().ignore_poison().remove(&name);
+        }
+        outcome
+    }
+
+    fn listen(setup: Setup, shared: &Arc<Shared>, nic: Nic) -> Result<Arc<Self>, Error> {
         let queue = nic.create_completion_queue(QUEUE_ENTRIES)?;
         let (arrivals, has_arrivals) = (Mutex::default(), AtomicBool::new(false));
         let common = Arc::new(Common { name: setup.name, queue, arrivals, has_arrivals, nic });
@@ -208,6 +220,7 @@ impl Endpoint {
             self.advance(&mut state);
             if state.is_idle() || begin.elapsed() > CLOSE_TIME {
                 state.connections.clear();
+                state.shared.names.lock().ignore_poison().remove(&self.common.name);
                 return;
             }
             drop(state);

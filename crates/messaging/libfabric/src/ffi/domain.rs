@@ -97,6 +97,7 @@ pub(super) unsafe extern "C" fn open(
             nic: Nic::with_provider(Box::new(provider)),
             keys: MemoryKeys::default(),
             atomics: Mutex::new(()),
+            names: Mutex::default(),
         });
         let domain = Arc::new(Domain {
             shared,

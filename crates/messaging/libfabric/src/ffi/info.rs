@@ -152,7 +152,10 @@ impl Request {
         let unsupported = hints.caps & !(PRIMARY | MODIFIERS | SECONDARY);
         require(unsupported & !REMOTE_COMM == 0, &format!("the capabilities {unsupported:#x}"))?;
         let reaches_all = unsupported == 0 || environment::all_peers_are_here();
-        require(reaches_all, "FI_REMOTE_COMM, except with FI_LONGMA_REMOTE_COMM=1 and in MPI jobs on one host")?;
+        require(
+            reaches_all,
+            "FI_REMOTE_COMM, except with FI_LONGMA_REMOTE_COMM=1 and in MPI jobs on one host",
+        )?;
         if hints.caps != 0 {
             request.caps = complete_caps(hints.caps);
         }

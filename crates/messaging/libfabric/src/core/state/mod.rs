@@ -21,7 +21,7 @@ use crate::abi::constants::{
 };
 use longma_via::Nic;
 use slab::Slab;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 pub(crate) use sending::MAX_WAITING;
@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) keys: MemoryKeys,
     /// Held during an atomic operation on the domain's memory.
     pub(crate) atomics: Mutex<()>,
+    /// The names of the endpoints. The NIC would let two listen at the same.
+    pub(crate) names: Mutex<HashSet<Name>>,
 }
 
 /// What an endpoint is created with.
@@ -141,7 +143,7 @@ struct Received {
 /// See the module.
 pub(crate) struct State {
     pub(crate) setup: Setup,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) connections: Slab<Connection>,
     /// The connections by the numbers of their VIs.
     by_vi: HashMap<u32, usize>,
@@ -246,6 +248,16 @@ impl State {
         Ok((key, wanted))
     }
 
+    /// Why the last connection to a peer has ended, if there is no other. A peer that has never been connected may still
+    /// connect.
+    fn why_ended(&self, number: u64) -> Option<Failure> {
+        if number == ADDR_NOTAVAIL || self.ended.is_empty() {
+            return None;
+        }
+        let peer = self.setup.vector.as_ref()?.name(number)?;
+        if self.by_name.contains_key(&peer) { None } else { self.ended.get(&peer).copied() }
+    }
+
     /// Adopts a connection that a peer has established. `peer` is its name, if it can be trusted.
     pub(crate) fn adopt(&mut self, peer: Option<Name>, link: Link) -> usize {
         let vi = link.vi.number();
@@ -256,6 +268,7 @@ impl State {
             self.connections[key].source = vector.number(&peer).unwrap_or(ADDR_NOTAVAIL);
             // Messages are sent on the first connection of the two, so that they stay in order.
             self.by_name.entry(peer).or_insert(key);
+            self.ended.remove(&peer);
         }
         self.receive_unannounced(key);
         key
@@ -268,6 +281,9 @@ impl State {
                 let Some(connection) = self.connections.get_mut(key) else { return };
                 self.by_vi.insert(link.vi.number(), key);
                 connection.link = Some(link);
+                if let Some(peer) = connection.peer {
+                    self.ended.remove(&peer);
+                }
                 self.mark_busy(key);
                 self.pump(key);
                 self.receive_unannounced(key);

@@ -196,6 +196,11 @@ impl State {
         let mut receive = receive;
         loop {
             let Some(arrived) = self.list(is_tagged).take(&pattern) else {
+                if let Some(failure) = self.why_ended(pattern.source) {
+                    let tag = if is_tagged { pattern.tag } else { 0 };
+                    let received = Received { length: 0, tag, data: None, source: pattern.source };
+                    return self.setup.report_received(&receive, received, Some(failure));
+                }
                 return self.list(is_tagged).post(pattern, receive);
             };
             let (part, rest) = split(receive, arrived.message.len());
