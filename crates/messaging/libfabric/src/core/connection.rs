@@ -76,6 +76,8 @@ pub(crate) struct Connection {
     pub(crate) grants: Slab<Grant>,
     /// Slots and lengths of received frames that exceed the memory for unexpected messages.
     pub(crate) held: VecDeque<(usize, usize)>,
+    /// Whether it ends: what has arrived is still received, but nothing is sent.
+    pub(crate) is_ending: bool,
     /// `None` while it connects.
     pub(crate) link: Option<Link>,
 }
@@ -96,6 +98,7 @@ impl Connection {
             pulls: Slab::new(),
             grants: Slab::new(),
             held: VecDeque::new(),
+            is_ending: false,
             link,
         }
     }

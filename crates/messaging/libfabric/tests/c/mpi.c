@@ -30,28 +30,29 @@ static void ping_pong(void) {
     }
 }
 
-// Any source and any tag, synchronous sends, probes.
-static void probes(void) {
+// Any source and any tag. Open MPI 4.1 does not acknowledge a synchronous send that a matched probe receives, over any
+// provider, so these are not combined.
+static void probes(int synchronous) {
     static char bytes[100000];
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank > 0) {
         for (int i = 0; i < 50; i++) {
             int length = i * 2000;
             memset(bytes, rank + i, length);
-            if (i % 2) MPI_Send(bytes, length, MPI_CHAR, 0, i, MPI_COMM_WORLD);
-            else MPI_Ssend(bytes, length, MPI_CHAR, 0, i, MPI_COMM_WORLD);
+            if (synchronous) MPI_Ssend(bytes, length, MPI_CHAR, 0, i, MPI_COMM_WORLD);
+            else MPI_Send(bytes, length, MPI_CHAR, 0, i, MPI_COMM_WORLD);
         }
     } else {
         for (int i = 0; i < 50 * (ranks - 1); i++) {
             MPI_Status status;
             int length;
             MPI_Message message;
-            if (i % 3 == 0) MPI_Mprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &message, &status);
-            else MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+            if (synchronous) MPI_Probe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+            else MPI_Mprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &message, &status);
             MPI_Get_count(&status, MPI_CHAR, &length);
             CHECK(length == status.MPI_TAG * 2000);
-            if (i % 3 == 0) MPI_Mrecv(bytes, length, MPI_CHAR, &message, MPI_STATUS_IGNORE);
-            else MPI_Recv(bytes, length, MPI_CHAR, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            if (synchronous) MPI_Recv(bytes, length, MPI_CHAR, status.MPI_SOURCE, status.MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+            else MPI_Mrecv(bytes, length, MPI_CHAR, &message, MPI_STATUS_IGNORE);
             for (int k = 0; k < length; k++) CHECK(bytes[k] == (char)(status.MPI_SOURCE + status.MPI_TAG));
         }
     }
@@ -78,7 +79,8 @@ int main(int count, char **arguments) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     ping_pong();
-    probes();
+    probes(0);
+    probes(1);
     collectives();
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) puts("all right");

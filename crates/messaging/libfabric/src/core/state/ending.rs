@@ -7,8 +7,13 @@ use crate::core::log::info;
 use crate::core::wire::Frame;
 
 impl State {
-    /// Ends a connection for the reason that its VI has.
+    /// Ends a connection for the reason that its VI has. Messages that have arrived are received first.
     pub(super) fn end_of(&mut self, key: usize) {
+        match self.connections.get_mut(key) {
+            Some(connection) if !connection.is_ending => connection.is_ending = true,
+            _ => return,
+        }
+        while self.receive_frame(key) {}
         let reason = self
             .connections
             .get(key)

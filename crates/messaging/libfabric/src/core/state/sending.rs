@@ -185,6 +185,9 @@ impl State {
     /// Sends what waits on a connection, and reports what has been sent.
     pub(super) fn pump(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.is_ending {
+            return;
+        }
         if connection.send_waiting(&self.shared.nic).is_err() {
             return self.end_of(key);
         }
@@ -205,7 +208,7 @@ impl State {
     fn collect_sent(&mut self, key: usize) {
         loop {
             let Some(connection) = self.connections.get_mut(key) else { return };
-            if connection.posted.is_empty() {
+            if connection.posted.is_empty() || connection.is_ending {
                 return;
             }
             let Some(link) = &mut connection.link else { return };
