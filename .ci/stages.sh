@@ -212,6 +212,13 @@ stage_measure() {
     bench/emulation --check --longma "$released" && bench/simulation --check --longma "$released"
 }
 
+# The libfabric provider in Debian's libfabric: its own C programs, fi_info, fi_pingpong, and an MPI program.
+stage_libfabric() {
+    [ -e /usr/include/rdma/providers/fi_prov.h ] && command -v fi_pingpong mpicc mpirun >/dev/null ||
+        { echo "skipped: there is no libfabric or no Open MPI" && return; }
+    cargo test -p longma-libfabric --locked --test programs --no-fail-fast -- --ignored --test-threads 2
+}
+
 # The commands in the book and the README.
 stage_book() {
     local python=$root/target/python/bin/python

@@ -61,6 +61,13 @@ find_postgres() {
     notes+=("placement was not tested on PostgreSQL: install postgresql")
 }
 
+# The libfabric provider is tested in libfabric; without it, and without Open MPI, these tests are skipped.
+find_libfabric() {
+    command -v fi_pingpong mpicc mpirun >/dev/null && [ -e /usr/include/rdma/providers/fi_prov.h ] && return
+    install_packages libfabric-dev libfabric-bin openmpi-bin libopenmpi-dev && return
+    notes+=("the libfabric provider was not tested: install libfabric-dev, libfabric-bin, openmpi-bin and libopenmpi-dev")
+}
+
 # Affinity's sweeps need iperf3, and root for network namespaces.
 find_iperf() {
     command -v iperf3 >/dev/null || [ "$(id -u)" != 0 ] && return
@@ -153,6 +160,7 @@ install_for() {
             ;;
         postgres) find_postgres ;;
         placement) find_faketime ;;
+        libfabric) find_libfabric ;;
         book) find_mdbook ;;
         esac
     done

@@ -41,7 +41,10 @@ fn rows() -> Vec<Row> {
         row("8 bytes, one way", "UCX, put", "ns", |c| programs::ucx_put_ns(c, 8)),
         row("8 bytes, one way", "iceoryx2, publish and subscribe", "ns", |c| iceoryx::latency_ns(c, 200_000)),
         row("8 bytes, one way", "UCX, tag send", "ns", |c| programs::ucx_tag_ns(c, 8)),
-        row("8 bytes, one way", "libfabric, shm", "ns", |c| programs::libfabric(c, 8).map(|f| f.0)),
+        row("8 bytes, one way", "libfabric, longma", "ns", |c| {
+            programs::libfabric(c, "longma", 8).map(|f| f.0)
+        }),
+        row("8 bytes, one way", "libfabric, shm", "ns", |c| programs::libfabric(c, "shm", 8).map(|f| f.0)),
         row("8 bytes, one way", "Unix socket, spinning", "ns", |c| sockets::unix_ns(c, 30_000)),
         row("8 bytes, one way", "TCP over loopback, spinning", "ns", |c| sockets::tcp_ns(c, 30_000)),
         row("8-byte messages", "VIA, send and receive", "M/s", |c| via::rate_mps(c, 8, 3_000_000)),
@@ -60,9 +63,13 @@ fn rows() -> Vec<Row> {
             programs::ucx_tag_gbps(c, bytes, true)
         }));
         rows.push(row(section, "UCX, tag send", "GB/s", move |c| programs::ucx_tag_gbps(c, bytes, false)));
-        rows.push(row(section, "libfabric, shm, ping-pong", "GB/s", move |c| {
-            programs::libfabric(c, bytes).map(|f| f.1)
-        }));
+        for (name, provider) in
+            [("libfabric, longma, ping-pong", "longma"), ("libfabric, shm, ping-pong", "shm")]
+        {
+            rows.push(row(section, name, "GB/s", move |c| {
+                programs::libfabric(c, provider, bytes).map(|f| f.1)
+            }));
+        }
     }
     rows
 }

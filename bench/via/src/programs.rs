@@ -66,16 +66,16 @@ pub fn ucx_tag_gbps(cores: Cores, bytes: usize, cma: bool) -> Option<f64> {
     ucx(cores, transports, "tag_bw", bytes, iterations).map(|numbers| numbers[5] * 1.048_576e-3)
 }
 
-/// libfabric's shared-memory provider, ping-pong of `bytes`: (one-way ns, GB/s).
-pub fn libfabric(cores: Cores, bytes: usize) -> Option<(f64, f64)> {
+/// A shared-memory provider of libfabric, ping-pong of `bytes`: (one-way ns, GB/s). `run` builds ours.
+pub fn libfabric(cores: Cores, provider: &str, bytes: usize) -> Option<(f64, f64)> {
     let port = PORT.fetch_add(1, Ordering::Relaxed).to_string();
     let iterations = (20_000 / (bytes / 1024).max(1)).max(500).to_string();
     let mut server = on_core(cores.1, "fi_pingpong");
-    server.args(["-p", "shm", "-e", "rdm", "-S", &bytes.to_string(), "-I", &iterations, "-B", &port]);
+    server.args(["-p", provider, "-e", "rdm", "-S", &bytes.to_string(), "-I", &iterations, "-B", &port]);
     let mut client = on_core(cores.0, "fi_pingpong");
     client.args([
         "-p",
-        "shm",
+        provider,
         "-e",
         "rdm",
         "-S",
