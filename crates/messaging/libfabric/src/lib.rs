@@ -3,8 +3,6 @@
 //!
 //! Source: libfabric 1.17, <https://ofiwg.github.io/libfabric/v1.17.0/man/>.
 
-// Declarations that the layout test compares; not all are used.
-#[allow(dead_code)]
 mod abi;
 mod core;
 mod ffi;

@@ -87,20 +87,18 @@ impl Drop for Server {
     }
 }
 
-#[test]
-#[ignore = "needs libfabric: ./test libfabric"]
-fn fi_pingpong_runs() {
+fn ping_pong(kind: &str) {
     // The processes find each other by a TCP port.
     let free =
         std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("a port").port();
-    let mut both = ["-p", "longma", "-e", "rdm", "-I", "200", "-c", "-B"].map(String::from).to_vec();
-    both.push(free.to_string());
-    let server = command("fi_pingpong").args(&both).spawn().expect("fi_pingpong");
-    let _server = Server(server);
-    both[7] = "-P".into();
+    let common = ["-p", "longma", "-e", kind, "-I", "200", "-c"];
+    let mut server = command("fi_pingpong");
+    let _server = Server(server.args(common).args(["-B", &free.to_string()]).spawn().expect("fi_pingpong"));
     let mut attempts = 0;
     loop {
-        let output = command("fi_pingpong").args(&both).arg("127.0.0.1").output().expect("fi_pingpong");
+        let mut client = command("fi_pingpong");
+        let client = client.args(common).args(["-P", &free.to_string(), "127.0.0.1"]);
+        let output = client.output().expect("fi_pingpong");
         attempts += 1;
         if !output.status.success() && attempts < 20 {
             // The server may not listen yet.
@@ -111,6 +109,13 @@ fn fi_pingpong_runs() {
         assert!(text.contains("1m"), "all sizes: {text}");
         return;
     }
+}
+
+#[test]
+#[ignore = "needs libfabric: ./test libfabric"]
+fn fi_pingpong_runs() {
+    ping_pong("rdm");
+    ping_pong("msg");
 }
 
 #[test]
@@ -129,6 +134,12 @@ fn tagged_messages_go_to_the_receives_that_match() {
 #[ignore = "needs libfabric: ./test libfabric"]
 fn remote_memory_is_accessed_as_it_permits() {
     run_cases("transfers.c", &["memory_by_offset", "memory_by_address", "atomics"]);
+}
+
+#[test]
+#[ignore = "needs libfabric: ./test libfabric"]
+fn connected_endpoints_exchange_messages_until_one_side_ends() {
+    run_cases("connected.c", &["all"]);
 }
 
 #[test]

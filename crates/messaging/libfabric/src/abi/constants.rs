@@ -81,6 +81,7 @@ pub(crate) const CLASS_CONNREQ: usize = 18;
 pub(crate) const GETOPSFLAG: i32 = 2;
 pub(crate) const SETOPSFLAG: i32 = 3;
 pub(crate) const ENABLE: i32 = 6;
+pub(crate) const BACKLOG: i32 = 7;
 
 // Wait objects.
 pub(crate) const WAIT_NONE: u32 = 0;

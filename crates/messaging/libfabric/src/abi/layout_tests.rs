@@ -149,6 +149,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("FI_GETOPSFLAG", GETOPSFLAG as u64),
         ("FI_SETOPSFLAG", SETOPSFLAG as u64),
         ("FI_ENABLE", ENABLE as u64),
+        ("FI_BACKLOG", BACKLOG as u64),
         ("FI_WAIT_UNSPEC", WAIT_UNSPEC.into()),
         ("FI_WAIT_YIELD", WAIT_YIELD.into()),
         ("FI_CQ_FORMAT_CONTEXT", CQ_FORMAT_CONTEXT.into()),

@@ -13,8 +13,25 @@ pub(crate) const MAX_STRING_BYTES: usize = PREFIX.len() + MAX_NAME_BYTES + 1;
 pub(crate) const PREFIX: &str = "longma://";
 /// The start of a binary address; its last byte is the version of the format.
 const MARK: [u8; 8] = *b"longma\0\x01";
-/// Precedes the name in the address of `longma-via`, with the version of the protocol.
-const DISCRIMINATOR_PREFIX: &[u8] = b"fi1:";
+
+/// The types of endpoints, whose names are separate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Exchanges messages with all endpoints in its address vector (`FI_EP_RDM`).
+    Unconnected,
+    /// Is connected to one other, or listens for connections (`FI_EP_MSG`).
+    Connected,
+}
+
+impl Kind {
+    /// Precedes the name in the address of `longma-via`, with the version of the protocol.
+    fn prefix(self) -> &'static [u8] {
+        match self {
+            Self::Unconnected => b"fi1:",
+            Self::Connected => b"fim1:",
+        }
+    }
+}
 
 /// The name of an endpoint: 1 to 32 letters, digits, `.`, `_`, `-` and `:`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,13 +77,13 @@ impl Name {
     }
 
     /// The address at which the endpoint listens.
-    pub(crate) fn via_address(&self) -> Address {
-        Address::local([DISCRIMINATOR_PREFIX, self.as_bytes()].concat())
+    pub(crate) fn via_address(&self, kind: Kind) -> Address {
+        Address::local([kind.prefix(), self.as_bytes()].concat())
     }
 
     /// The name in an address of `longma-via`.
-    pub(crate) fn from_via_address(address: &Address) -> Option<Self> {
-        Self::new(address.discriminator.strip_prefix(DISCRIMINATOR_PREFIX)?)
+    pub(crate) fn from_via_address(kind: Kind, address: &Address) -> Option<Self> {
+        Self::new(address.discriminator.strip_prefix(kind.prefix())?)
     }
 
     /// The address in a format.
@@ -120,7 +137,9 @@ mod tests {
             for format in [AddressFormat::String, AddressFormat::Binary] {
                 prop_assert_eq!(Name::from_address(format, &name.to_address(format)), Some(name));
             }
-            prop_assert_eq!(Name::from_via_address(&name.via_address()), Some(name));
+            for kind in [Kind::Unconnected, Kind::Connected] {
+                prop_assert_eq!(Name::from_via_address(kind, &name.via_address(kind)), Some(name));
+            }
         }
 
         #[test]

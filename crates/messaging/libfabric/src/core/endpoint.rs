@@ -1,11 +1,12 @@
 //! Endpoints: the state, the threads that accept and establish connections, and progress.
 
-use super::address::Name;
+use super::address::{Kind, Name};
+use super::connection::Connection;
 use super::error::Failure;
 use super::link::Link;
 use super::log::{info, warning};
 use super::operation::Operation;
-use super::state::{Setup, Shared, State, Wanted};
+use super::state::{Notice, Setup, Shared, State, Wanted};
 use longma_locks::IgnorePoison;
 use longma_via::provider::shared_memory::Allow;
 use longma_via::{CompletionQueue, ConnectionRequest, Error, Listener, Nic};
@@ -33,12 +34,20 @@ enum Arrival {
 struct Common {
     nic: Nic,
     name: Name,
+    kind: Kind,
     queue: CompletionQueue,
     arrivals: Mutex<Vec<Arrival>>,
     has_arrivals: AtomicBool,
 }
 
 impl Common {
+    fn new(setup: &Setup, nic: Nic) -> Result<Self, Error> {
+        let kind = if setup.vector.is_some() { Kind::Unconnected } else { Kind::Connected };
+        let queue = nic.create_completion_queue(QUEUE_ENTRIES)?;
+        let (arrivals, has_arrivals) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Self { name: setup.name, kind, queue, arrivals, has_arrivals, nic })
+    }
+
     fn push(&self, arrival: Arrival) {
         self.arrivals.lock().ignore_poison().push(arrival);
         self.has_arrivals.store(true, Ordering::Release);
@@ -46,7 +55,7 @@ impl Common {
 
     /// Accepts a connection request.
     fn accept(&self, request: ConnectionRequest) -> Result<(), Error> {
-        let claimed = Name::from_via_address(request.remote());
+        let claimed = Name::from_via_address(self.kind, request.remote());
         let is_own_user =
             request.credentials().is_some_and(|peer| Allow::own_user().permits(peer.uid, u32::MAX));
         let link = Link::open(&self.nic, &self.queue)?;
@@ -65,12 +74,15 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Creates an endpoint of type RDM, which listens at its name.
+    /// Creates an endpoint. One of type RDM listens at its name.
     ///
     /// # Errors
     /// If the name is in use, or the system refuses a resource.
     pub(crate) fn open(setup: Setup, shared: &Arc<Shared>) -> Result<Arc<Self>, Error> {
         let nic = shared.nic.clone();
+        if setup.vector.is_none() {
+            return Self::new(setup, shared, nic);
+        }
         if !shared.names.lock().ignore_poison().insert(setup.name) {
             return Err(Error::InvalidState("another endpoint of the domain has the name".into()));
         }
@@ -82,11 +94,15 @@ impl Endpoint {
         outcome
     }
 
+    fn new(setup: Setup, shared: &Arc<Shared>, nic: Nic) -> Result<Arc<Self>, Error> {
+        let common = Arc::new(Common::new(&setup, nic)?);
+        let state = Mutex::new(State::new(setup, shared.clone()));
+        Ok(Arc::new(Self { common, state, listener: None, acceptor: Mutex::new(None) }))
+    }
+
     fn listen(setup: Setup, shared: &Arc<Shared>, nic: Nic) -> Result<Arc<Self>, Error> {
-        let queue = nic.create_completion_queue(QUEUE_ENTRIES)?;
-        let (arrivals, has_arrivals) = (Mutex::default(), AtomicBool::new(false));
-        let common = Arc::new(Common { name: setup.name, queue, arrivals, has_arrivals, nic });
-        let listener = Arc::new(common.nic.listen(&setup.name.via_address())?);
+        let common = Arc::new(Common::new(&setup, nic)?);
+        let listener = Arc::new(common.nic.listen(&setup.name.via_address(Kind::Unconnected))?);
         let accept = {
             let (common, listener) = (common.clone(), listener.clone());
             move || {
@@ -137,12 +153,66 @@ impl Endpoint {
         }
     }
 
+    /// Connects an endpoint of type MSG. Operations wait for the connection.
+    ///
+    /// # Errors
+    /// `EISCONN`.
+    pub(crate) fn connect_to(&self, peer: Name) -> Result<(), i32> {
+        let mut state = self.state();
+        let connection = state.set_only(Connection::new(None, None))?;
+        self.connect(&mut state, Wanted { connection, peer, may_start: false });
+        Ok(())
+    }
+
+    /// Accepts the connection of an endpoint of type MSG.
+    ///
+    /// # Errors
+    /// `EISCONN`; `ECONNABORTED` if the peer no longer waits.
+    pub(crate) fn accept(&self, request: ConnectionRequest) -> Result<(), i32> {
+        let connect = || {
+            let link = Link::open(&self.common.nic, &self.common.queue)?;
+            request.accept(&link.vi)?;
+            Ok(link)
+        };
+        let mut state = self.state();
+        if state.only.is_some() {
+            return Err(libc::EISCONN);
+        }
+        let link = connect().map_err(|error: Error| {
+            info!("{} did not accept a connection: {error}", self.common.name);
+            libc::ECONNABORTED
+        })?;
+        let key = state.set_only(Connection::new(None, Some(link)))?;
+        state.notify(Notice::Connected);
+        state.receive_unannounced(key);
+        Ok(())
+    }
+
+    /// Ends the connection of an endpoint of type MSG.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub(crate) fn shut_down(&self) -> Result<(), i32> {
+        let begin = Instant::now();
+        loop {
+            let mut state = self.state();
+            self.advance(&mut state);
+            let key = state.only.ok_or(libc::ENOTCONN)?;
+            if state.is_idle() || begin.elapsed() > CLOSE_TIME {
+                state.end(key, Failure::DISCONNECTED);
+                return Ok(());
+            }
+            drop(state);
+            std::thread::yield_now();
+        }
+    }
+
     /// Connects, in a thread.
     fn connect(&self, state: &mut State, wanted: Wanted) {
         let (common, key) = (self.common.clone(), wanted.connection);
         let connect = move || {
             let outcome = Link::open(&common.nic, &common.queue).and_then(|link| {
-                link.connect(common.name, wanted.peer, wanted.may_start)?;
+                link.connect(common.kind, common.name, wanted.peer, wanted.may_start)?;
                 Ok(link)
             });
             if let Err(error) = &outcome {

@@ -1,6 +1,6 @@
 //! A VI with its memory, connected or about to be.
 
-use super::address::Name;
+use super::address::{Kind, Name};
 use super::slots::Slots;
 use longma_via::{CompletionQueue, Error, Nic, ProtectionTag, Vi, ViAttributes};
 use std::time::{Duration, Instant};
@@ -54,11 +54,11 @@ impl Link {
     ///
     /// # Errors
     /// Those of [`Vi::connect`].
-    pub(crate) fn connect(&self, own: Name, peer: Name, may_start: bool) -> Result<(), Error> {
+    pub(crate) fn connect(&self, kind: Kind, own: Name, peer: Name, may_start: bool) -> Result<(), Error> {
         let begin = Instant::now();
         let mut pause = Duration::from_millis(1);
         loop {
-            match self.vi.connect(&own.via_address(), &peer.via_address(), Some(CONNECT_TIME)) {
+            match self.vi.connect(&own.via_address(kind), &peer.via_address(kind), Some(CONNECT_TIME)) {
                 Err(Error::NoMatch(_)) if may_start && begin.elapsed() < START_TIME => {
                     std::thread::sleep(pause);
                     pause = (2 * pause).min(Duration::from_millis(20));

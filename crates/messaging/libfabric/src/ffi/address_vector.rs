@@ -107,7 +107,7 @@ fn stride(format: AddressFormat, address: &[u8]) -> Option<usize> {
 }
 
 /// The bytes of an address of unknown length: a string up to its end.
-unsafe fn address_bytes<'a>(format: AddressFormat, address: *const u8) -> Result<&'a [u8], i32> {
+pub(super) unsafe fn address_bytes<'a>(format: AddressFormat, address: *const u8) -> Result<&'a [u8], i32> {
     if address.is_null() {
         return Err(libc::EINVAL);
     }

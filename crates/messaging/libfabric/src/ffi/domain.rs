@@ -1,18 +1,14 @@
 //! Domains: a NIC of `longma-via`, and the memory that peers may access.
 
-use super::object::{Object, error_number, fid, fid_operations, give, object, read, status, take};
+use super::object::{Object, fid, fid_operations, give, object, read, status, take};
 use super::{address_vector, atomic, completion_queue, counter, endpoint, fabric, info, memory_region};
 use crate::abi::constants::{CLASS_DOMAIN, MR_BASIC};
 use crate::abi::{Fid, FidDomain, FidEp, FidFabric, Info, OpsDomain, OpsFid, RxAttr, TxAttr};
 use crate::core::address::AddressFormat;
 use crate::core::endpoint::Endpoint;
-use crate::core::environment;
-use crate::core::log::warning;
 use crate::core::memory_keys::MemoryKeys;
 use crate::core::state::Shared;
 use longma_locks::IgnorePoison;
-use longma_via::Nic;
-use longma_via::provider::shared_memory::SharedMemory;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -82,22 +78,15 @@ pub(super) unsafe extern "C" fn open(
 ) -> i32 {
     status(|| {
         // SAFETY: the arguments of fi_domain; so below.
-        let info = unsafe {
-            fabric::check(fabric)?;
-            read(info)?
-        };
+        let (fabric, info) = unsafe { (fabric::get(fabric)?, read(info)?) };
         let format = info::address_format(info.addr_format).ok_or(libc::EINVAL)?;
         // SAFETY: the attributes belong to the information.
         let mr_mode = unsafe { info.domain_attr.as_ref() }.map_or(0, |attributes| attributes.mr_mode);
-        let provider = SharedMemory::open_with(environment::nic_settings()).map_err(|error| {
-            warning!("fi_domain: {error}");
-            error_number(&error)
-        })?;
         let shared = Arc::new(Shared {
-            nic: Nic::with_provider(Box::new(provider)),
+            nic: fabric.nic,
             keys: MemoryKeys::default(),
             atomics: Mutex::new(()),
-            names: Mutex::default(),
+            names: fabric.names,
         });
         let domain = Arc::new(Domain {
             shared,

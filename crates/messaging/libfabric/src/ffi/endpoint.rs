@@ -1,23 +1,25 @@
 //! Endpoints: creation, bindings, options, names.
 
-use super::address_vector::{AddressVectorObject, copy_address};
+use super::address_vector::{AddressVectorObject, address_bytes, copy_address};
 use super::completion_queue::CompletionQueueObject;
 use super::counter::CounterObject;
 use super::domain::{Domain, DomainObject};
-use super::event_queue::{EventQueue, EventQueueObject};
+use super::event_queue::{Event, EventQueue, EventQueueObject};
 use super::object::{Object, error_number, fid, fid_operations, give, object, read, result, status, take};
+use super::passive_endpoint::take_request;
 use super::{atomic, message, remote_memory, tagged};
 use crate::abi::constants::*;
 use crate::abi::{Fid, FidDomain, FidEp, FidPep, Info, OpsCm, OpsEp, OpsFid, RxAttr, TxAttr};
-use crate::core::address::Name;
+use crate::core::address::{Kind, Name};
 use crate::core::address_vector::AddressVector;
 use crate::core::completion::CompletionQueue;
 use crate::core::counter::Counter;
 use crate::core::endpoint::Endpoint;
 use crate::core::environment;
 use crate::core::log::warning;
-use crate::core::state::{MAX_WAITING, Setup};
+use crate::core::state::{MAX_WAITING, Notice, Notify, Setup};
 use longma_locks::IgnorePoison;
+use longma_via::ConnectionRequest;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -41,6 +43,11 @@ pub(super) struct EndpointObject {
     domain: Arc<Domain>,
     name: Mutex<Name>,
     caps: u64,
+    /// Whether it is of type MSG.
+    is_connected: bool,
+    /// The connection request that it was created for.
+    request: Mutex<Option<ConnectionRequest>>,
+    peer: Mutex<Option<Name>>,
     bindings: Mutex<Bindings>,
     endpoint: OnceLock<Arc<Endpoint>>,
     /// Flags of operations that have none of their own.
@@ -72,24 +79,20 @@ static CONNECTIONS: OpsCm = OpsCm {
     size: size_of::<OpsCm>(),
     setname,
     getname,
-    getpeer: no_getpeer,
-    connect: no_connect,
+    getpeer,
+    connect,
     listen: no_listen,
-    accept: no_accept,
+    accept,
     reject: no_reject,
-    shutdown: no_shutdown,
+    shutdown,
     join: no_join,
 };
 
 unsupported! {
     no_tx_ctx(*mut FidEp, i32, *mut TxAttr, *mut *mut FidEp, *mut c_void) -> i32;
     no_rx_ctx(*mut FidEp, i32, *mut RxAttr, *mut *mut FidEp, *mut c_void) -> i32;
-    no_getpeer(*mut FidEp, *mut c_void, *mut usize) -> i32;
-    no_connect(*mut FidEp, *const c_void, *const c_void, usize) -> i32;
     no_listen(*mut FidPep) -> i32;
-    no_accept(*mut FidEp, *const c_void, usize) -> i32;
     no_reject(*mut FidPep, *mut Fid, *const c_void, usize) -> i32;
-    no_shutdown(*mut FidEp, u64) -> i32;
     no_join(*mut FidEp, *const c_void, u64, *mut *mut c_void, *mut c_void) -> i32;
 }
 
@@ -105,8 +108,8 @@ pub(super) unsafe extern "C" fn open(
         let (domain, info) = unsafe { (object::<DomainObject>(domain)?.domain.clone(), read(info)?) };
         // SAFETY: the attributes belong to the information; so below.
         let kind = unsafe { info.ep_attr.as_ref() }.map_or(EP_UNSPEC, |attributes| attributes.r#type);
-        if !matches!(kind, EP_UNSPEC | EP_RDM) {
-            return Err(libc::ENOSYS);
+        if !matches!(kind, EP_UNSPEC | EP_RDM | EP_MSG) {
+            return Err(libc::EINVAL);
         }
         let name = match info.src_addr.is_null() || info.src_addrlen == 0 {
             true => Name::random(),
@@ -122,7 +125,21 @@ pub(super) unsafe extern "C" fn open(
             let of_sends = info.tx_attr.as_ref().map_or(0, |attributes| attributes.op_flags);
             (of_sends, info.rx_attr.as_ref().map_or(0, |attributes| attributes.op_flags))
         };
+        let is_connected = kind == EP_MSG;
+        // An endpoint for a connection request gets a name of its own: that of the information is the listener's.
+        let (name, request, peer) = match is_connected && !info.handle.is_null() {
+            true => {
+                // SAFETY: as above.
+                let request = unsafe { take_request(info.handle)? };
+                let peer = Name::from_via_address(Kind::Connected, request.remote());
+                (Name::random(), Some(request), peer)
+            }
+            false => (name, None, None),
+        };
         let object = EndpointObject {
+            is_connected,
+            request: Mutex::new(request),
+            peer: Mutex::new(peer),
             fid: FidEp {
                 fid: fid(CLASS_EP, context, &FID),
                 ops: &raw const OPERATIONS,
@@ -242,11 +259,19 @@ impl EndpointObject {
         }
         let setup = Setup {
             name: *self.name.lock().ignore_poison(),
-            vector: Some(bindings.vector.clone().ok_or(ENOAV)?),
+            vector: match self.is_connected {
+                true => None,
+                false => Some(bindings.vector.clone().ok_or(ENOAV)?),
+            },
             transmit: bindings.transmit.clone(),
             receive: bindings.receive.clone(),
             counters: bindings.counters.clone(),
             max_unexpected: environment::unexpected_bytes(),
+            notify: match (&bindings.events, self.is_connected) {
+                (_, false) => None,
+                (None, true) => return Err(ENOEQ),
+                (Some(events), true) => Some(self.notify(events.clone())),
+            },
         };
         let name = setup.name;
         let endpoint = Endpoint::open(setup, &self.domain.shared).map_err(|error| {
@@ -258,6 +283,9 @@ impl EndpointObject {
         }
         for (_, counter) in &bindings.counters {
             counter.watched.add(&endpoint);
+        }
+        if let (true, Some(events)) = (self.is_connected, &bindings.events) {
+            events.watched.add(&endpoint);
         }
         self.domain.add_endpoint(&endpoint);
         self.endpoint.set(endpoint).map_err(|_| EOPBADSTATE)?;
@@ -274,6 +302,25 @@ impl EndpointObject {
         for (_, counter) in &bindings.counters {
             counter.watched.remove(endpoint);
         }
+        if let Some(events) = &bindings.events {
+            events.watched.remove(endpoint);
+        }
+    }
+
+    /// Reports changes of the connection to an event queue.
+    fn notify(&self, events: Arc<EventQueue>) -> Notify {
+        let fid = (&raw const self.fid.fid).expose_provenance();
+        let context = self.fid.fid.context.expose_provenance();
+        Box::new(move |notice| {
+            let fid: *mut Fid = std::ptr::with_exposed_provenance_mut(fid);
+            events.push(match notice {
+                Notice::Connected => Event::connection(EVENT_CONNECTED, fid, std::ptr::null_mut()),
+                Notice::Ended => Event::connection(EVENT_SHUTDOWN, fid, std::ptr::null_mut()),
+                Notice::Failed(failure) => {
+                    Event::failed(fid, std::ptr::with_exposed_provenance_mut(context), failure)
+                }
+            });
+        })
     }
 }
 
@@ -402,5 +449,68 @@ unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, length: *mut u
         let name = *endpoint.name.lock().ignore_poison();
         // SAFETY: as above.
         unsafe { copy_address(name, endpoint.domain.format, address, length, false) }
+    })
+}
+
+/// There is no data of connections (`FI_OPT_CM_DATA_SIZE`).
+fn check_data(length: usize) -> Result<(), i32> {
+    if length == 0 { Ok(()) } else { Err(libc::EINVAL) }
+}
+
+unsafe extern "C" fn connect(
+    endpoint: *mut FidEp,
+    address: *const c_void,
+    _data: *const c_void,
+    length: usize,
+) -> i32 {
+    status(|| {
+        check_data(length)?;
+        // SAFETY: the arguments of fi_connect; so below.
+        let endpoint = unsafe { object::<EndpointObject>(endpoint)? };
+        if !endpoint.is_connected {
+            return Err(libc::ENOSYS);
+        }
+        // SAFETY: as above.
+        let bytes = unsafe { address_bytes(endpoint.domain.format, address.cast())? };
+        let peer = Name::from_address(endpoint.domain.format, bytes).ok_or(libc::EINVAL)?;
+        if endpoint.endpoint.get().is_none() {
+            endpoint.enable()?;
+        }
+        *endpoint.peer.lock().ignore_poison() = Some(peer);
+        endpoint.enabled()?.connect_to(peer).map(|()| 0)
+    })
+}
+
+unsafe extern "C" fn accept(endpoint: *mut FidEp, _data: *const c_void, length: usize) -> i32 {
+    status(|| {
+        check_data(length)?;
+        // SAFETY: the argument of fi_accept.
+        let endpoint = unsafe { object::<EndpointObject>(endpoint)? };
+        if endpoint.endpoint.get().is_none() {
+            endpoint.enable()?;
+        }
+        let request = endpoint.request.lock().ignore_poison().take().ok_or(EOPBADSTATE)?;
+        endpoint.enabled()?.accept(request).map(|()| 0)
+    })
+}
+
+unsafe extern "C" fn shutdown(endpoint: *mut FidEp, _flags: u64) -> i32 {
+    status(|| {
+        // SAFETY: the argument of fi_shutdown.
+        let endpoint = unsafe { object::<EndpointObject>(endpoint)? };
+        if !endpoint.is_connected {
+            return Err(libc::ENOSYS);
+        }
+        endpoint.enabled()?.shut_down().map(|()| 0)
+    })
+}
+
+unsafe extern "C" fn getpeer(endpoint: *mut FidEp, address: *mut c_void, length: *mut usize) -> i32 {
+    status(|| {
+        // SAFETY: the arguments of fi_getpeer; so below.
+        let endpoint = unsafe { object::<EndpointObject>(endpoint)? };
+        let peer = (*endpoint.peer.lock().ignore_poison()).ok_or(libc::ENOTCONN)?;
+        // SAFETY: as above.
+        unsafe { copy_address(peer, endpoint.domain.format, address, length, false) }
     })
 }

@@ -3,13 +3,14 @@
 use super::completion_queue::time_limit;
 use super::object::{Object, copy_text, fid, fid_operations, give, object, read, result, status, take};
 use crate::abi::constants::*;
-use crate::abi::{EqAttr, EqEntry, EqErrEntry, Fid, FidEq, FidFabric, OpsEq, OpsFid};
+use crate::abi::{EqAttr, EqCmEntry, EqEntry, EqErrEntry, Fid, FidEq, FidFabric, Info, OpsEq, OpsFid};
+use crate::core::completion::Watched;
 use crate::core::error::{Failure, reason_text};
 use longma_locks::IgnorePoison;
 use std::collections::VecDeque;
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// An event: the bytes that the program reads, or a failure.
 pub(super) struct Event {
@@ -27,6 +28,21 @@ impl Event {
             unsafe { std::slice::from_raw_parts((&raw const entry).cast::<u8>(), size_of::<EqEntry>()) };
         Self { number, bytes: bytes.to_vec(), failure: None }
     }
+
+    /// An event with a `fi_eq_cm_entry`. The program frees the information.
+    pub(super) fn connection(number: u32, object: *mut Fid, info: *mut Info) -> Self {
+        let entry = EqCmEntry { fid: object, info };
+        // SAFETY: the structure has no padding.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const entry).cast::<u8>(), size_of::<EqCmEntry>()) };
+        Self { number, bytes: bytes.to_vec(), failure: None }
+    }
+
+    /// The failure of an object with this context.
+    pub(super) fn failed(object: *mut Fid, context: *mut c_void, failure: Failure) -> Self {
+        let failure = Some((object.expose_provenance(), context.expose_provenance(), failure));
+        Self { number: 0, bytes: Vec::new(), failure }
+    }
 }
 
 /// The events that the program has not read.
@@ -34,6 +50,8 @@ impl Event {
 pub(super) struct EventQueue {
     events: Mutex<VecDeque<Event>>,
     arrived: Condvar,
+    /// The connected endpoints whose progress reads of the queue make.
+    pub(super) watched: Watched,
 }
 
 impl EventQueue {
@@ -134,6 +152,7 @@ unsafe extern "C" fn read_event(
     result(|| {
         // SAFETY: the arguments of fi_eq_read; so below.
         let queue = unsafe { object::<EventQueueObject>(queue)? };
+        queue.queue.watched.progress();
         let mut events = queue.queue.events.lock().ignore_poison();
         // SAFETY: as above.
         unsafe { deliver(&mut events, number, buffer, length, flags) }
@@ -155,23 +174,24 @@ unsafe extern "C" fn sread(
             return Err(libc::ENOSYS);
         }
         let deadline = time_limit(timeout).map(|limit| Instant::now() + limit);
-        let mut events = queue.queue.events.lock().ignore_poison();
         loop {
+            queue.queue.watched.progress();
+            let mut events = queue.queue.events.lock().ignore_poison();
             // SAFETY: as above.
             match unsafe { deliver(&mut events, number, buffer, length, flags) } {
                 Err(libc::EAGAIN) => {}
                 outcome => return outcome,
             }
-            events = match deadline {
-                None => queue.queue.arrived.wait(events).ignore_poison(),
-                Some(deadline) => {
-                    let remaining = deadline.saturating_duration_since(Instant::now());
-                    if remaining.is_zero() {
-                        return Err(libc::EAGAIN);
-                    }
-                    queue.queue.arrived.wait_timeout(events, remaining).ignore_poison().0
-                }
+            let remaining = match deadline {
+                Some(deadline) => deadline.saturating_duration_since(Instant::now()),
+                None => Duration::MAX,
             };
+            if remaining.is_zero() {
+                return Err(libc::EAGAIN);
+            }
+            // The end of a connection is noticed by progress.
+            let pause = remaining.min(Duration::from_millis(1));
+            drop(queue.queue.arrived.wait_timeout(events, pause));
         }
     })
 }

@@ -1,14 +1,31 @@
 //! Fabrics: the start of all objects.
 
-use super::object::{Object, fid, fid_operations, give, status, take};
-use super::{domain, event_queue};
+use super::object::{Object, error_number, fid, fid_operations, give, object, status, take};
+use super::{domain, event_queue, passive_endpoint};
 use crate::abi::constants::{CLASS_FABRIC, INTERFACE_VERSION};
-use crate::abi::{FabricAttr, Fid, FidFabric, FidPep, Info, OpsFabric, OpsFid};
+use crate::abi::{FabricAttr, Fid, FidFabric, OpsFabric, OpsFid};
+use crate::core::address::Name;
+use crate::core::environment;
+use crate::core::log::warning;
+use longma_via::Nic;
+use longma_via::provider::shared_memory::SharedMemory;
+use std::collections::HashSet;
 use std::ffi::c_void;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// What the domains and passive endpoints of a fabric share. They have one NIC, so that an endpoint of a domain can accept
+/// a connection request that a passive endpoint received.
+#[derive(Clone)]
+pub(super) struct Fabric {
+    pub(super) nic: Nic,
+    /// The names of the endpoints that listen.
+    pub(super) names: Arc<Mutex<HashSet<Name>>>,
+}
 
 #[repr(C)]
 struct FabricObject {
     fid: FidFabric,
+    fabric: OnceLock<Fabric>,
 }
 
 // SAFETY: it begins with a `FidFabric`, and only fabrics have this class.
@@ -20,7 +37,7 @@ static FID: OpsFid = fid_operations(close);
 static OPERATIONS: OpsFabric = OpsFabric {
     size: size_of::<OpsFabric>(),
     domain: domain::open,
-    passive_ep: no_passive_ep,
+    passive_ep: passive_endpoint::open,
     eq_open: event_queue::open,
     wait_open: no_wait_open,
     trywait,
@@ -29,7 +46,6 @@ static OPERATIONS: OpsFabric = OpsFabric {
 
 unsupported! {
     no_wait_open(*mut FidFabric, *mut c_void, *mut *mut c_void) -> i32;
-    no_passive_ep(*mut FidFabric, *mut Info, *mut *mut FidPep, *mut c_void) -> i32;
 }
 
 /// There are no wait objects, so a program may always sleep in the calls that wait.
@@ -50,7 +66,7 @@ pub(super) unsafe extern "C" fn open(
             api_version: INTERFACE_VERSION,
         };
         // SAFETY: the argument of fi_fabric.
-        unsafe { give(FabricObject { fid }, result) }
+        unsafe { give(FabricObject { fid, fabric: OnceLock::new() }, result) }
     })
 }
 
@@ -59,13 +75,31 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| unsafe { take::<FabricObject>(fid).map(|_| 0) })
 }
 
+/// The fabric of the program's pointer. Its NIC is opened at the first use.
+///
+/// # Errors
+/// `EINVAL`; the error of the system that refuses a resource.
+pub(super) unsafe fn get(pointer: *mut FidFabric) -> Result<Fabric, i32> {
+    // SAFETY: an argument of a function of fabrics.
+    let object = unsafe { object::<FabricObject>(pointer)? };
+    if let Some(fabric) = object.fabric.get() {
+        return Ok(fabric.clone());
+    }
+    let provider = SharedMemory::open_with(environment::nic_settings()).map_err(|error| {
+        warning!("{error}");
+        error_number(&error)
+    })?;
+    let fabric = Fabric { nic: Nic::with_provider(Box::new(provider)), names: Arc::default() };
+    Ok(object.fabric.get_or_init(|| fabric).clone())
+}
+
 /// Whether the pointer is a fabric.
 ///
 /// # Errors
 /// `EINVAL`.
-pub(super) unsafe fn check(fabric: *mut FidFabric) -> Result<(), i32> {
-    // SAFETY: guaranteed by the caller.
-    unsafe { super::object::object::<FabricObject>(fabric) }.map(|object| {
+pub(super) unsafe fn check(pointer: *mut FidFabric) -> Result<(), i32> {
+    // SAFETY: an argument of a function of fabrics.
+    unsafe { object::<FabricObject>(pointer) }.map(|object| {
         let _: &FidFabric = &object.fid;
     })
 }

@@ -8,7 +8,7 @@
 use super::object::{read, status};
 use super::provider::PROVIDER_VERSION;
 use crate::abi::constants::*;
-use crate::abi::{DomainAttr, EpAttr, FabricAttr, Info, RxAttr, TxAttr};
+use crate::abi::{DomainAttr, EpAttr, FabricAttr, Fid, Info, RxAttr, TxAttr};
 use crate::core::address::{AddressFormat, Name};
 use crate::core::buffer::MAX_SEGMENTS;
 use crate::core::environment;
@@ -141,7 +141,7 @@ impl Request {
             threading: THREAD_SAFE,
             source: None,
             destination: None,
-            types: vec![EP_RDM],
+            types: vec![EP_RDM, EP_MSG],
         }
     }
 
@@ -329,6 +329,30 @@ impl Request {
     }
 }
 
+/// The information for a connection request that an endpoint with this information has received: `handle` is the request.
+pub(super) fn of_request(
+    caps: u64,
+    format: AddressFormat,
+    own: Name,
+    peer: Option<Name>,
+    mr_mode: i32,
+    handle: *mut Fid,
+) -> *mut Info {
+    let request =
+        Request { caps, format, mr_mode, source: Some(own), destination: peer, ..Request::unrestricted() };
+    let info = request.info(EP_MSG);
+    // SAFETY: `info` was just allocated.
+    unsafe {
+        if let Some(info) = info.as_mut() {
+            info.handle = handle;
+            if let Some(fabric) = info.fabric_attr.as_mut() {
+                fabric.prov_name = allocated_bytes(Some(NAME.to_bytes_with_nul())).cast();
+            }
+        }
+    }
+    info
+}
+
 fn endpoint_attributes(kind: u32) -> EpAttr {
     EpAttr {
         r#type: kind,
@@ -379,6 +403,10 @@ fn allocated_bytes(bytes: Option<&[u8]>) -> *mut u8 {
     }
 }
 
+/// A flag of libfabric's own requests for a provider below a utility provider such as ofi_rxm. What those add to connected
+/// endpoints, this provider has itself, and libfabric would prefer theirs. Source: the log and source of libfabric 1.17.
+const CORE_PROVIDER_ONLY: u64 = 1 << 59;
+
 /// `getinfo` of the provider.
 pub(super) unsafe extern "C" fn getinfo(
     _version: u32,
@@ -392,6 +420,7 @@ pub(super) unsafe extern "C" fn getinfo(
         if result.is_null() {
             return Err(libc::EINVAL);
         }
+        require(flags & CORE_PROVIDER_ONLY == 0, "a utility provider asks")?;
         // SAFETY: the arguments are those of fi_getinfo.
         let mut request = match unsafe { hints.as_ref() } {
             // SAFETY: as above.

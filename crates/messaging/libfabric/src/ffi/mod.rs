@@ -22,6 +22,7 @@ mod info;
 mod memory_region;
 mod message;
 mod object;
+mod passive_endpoint;
 mod provider;
 mod remote_memory;
 mod tagged;

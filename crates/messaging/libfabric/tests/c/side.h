@@ -47,16 +47,16 @@ struct side {
     int is_first; // the first of the two
 };
 
-static double now(void) {
+static inline double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-static void say(struct side *side, const void *bytes, size_t length) { CHECK(write(side->socket, bytes, length) == (ssize_t)length); }
+static inline void say(struct side *side, const void *bytes, size_t length) { CHECK(write(side->socket, bytes, length) == (ssize_t)length); }
 
 // Reads from the other process, and makes progress in the meantime.
-static void hear(struct side *side, void *bytes, size_t length) {
+static inline void hear(struct side *side, void *bytes, size_t length) {
     for (size_t done = 0; done < length;) {
         ssize_t got = recv(side->socket, (char *)bytes + done, length - done, MSG_DONTWAIT);
         if (got == 0 || (got < 0 && errno != EAGAIN)) FAIL("the other process has ended");
@@ -66,13 +66,13 @@ static void hear(struct side *side, void *bytes, size_t length) {
 }
 
 // Both processes are here.
-static void meet(struct side *side) {
+static inline void meet(struct side *side) {
     char byte = 0;
     say(side, &byte, 1);
     hear(side, &byte, 1);
 }
 
-static struct fi_info *ask(uint64_t caps, int mr_mode, uint32_t format) {
+static inline struct fi_info *ask(uint64_t caps, int mr_mode, uint32_t format) {
     struct fi_info *hints = fi_allocinfo(), *info;
     hints->caps = caps;
     hints->addr_format = format;
@@ -85,7 +85,7 @@ static struct fi_info *ask(uint64_t caps, int mr_mode, uint32_t format) {
 }
 
 // An endpoint, without a peer.
-static void open_side(struct side *side, struct fi_info *info) {
+static inline void open_side(struct side *side, struct fi_info *info) {
     struct fi_cq_attr cq = {.format = FI_CQ_FORMAT_TAGGED, .wait_obj = FI_WAIT_UNSPEC};
     struct fi_av_attr av = {.type = FI_AV_TABLE};
     struct fi_cntr_attr counter = {.wait_obj = FI_WAIT_UNSPEC};
@@ -104,7 +104,7 @@ static void open_side(struct side *side, struct fi_info *info) {
 }
 
 // Exchanges addresses with the other process.
-static void introduce(struct side *side) {
+static inline void introduce(struct side *side) {
     char name[64] = {0};
     size_t length = sizeof name;
     OK(fi_getname(&side->ep->fid, name, &length));
@@ -113,7 +113,7 @@ static void introduce(struct side *side) {
     CHECK(fi_av_insert(side->av, name, 1, &side->peer, 0, NULL) == 1);
 }
 
-static void close_side(struct side *side) {
+static inline void close_side(struct side *side) {
     OK(fi_close(&side->ep->fid));
     OK(fi_close(&side->av->fid));
     OK(fi_close(&side->counter->fid));
@@ -134,7 +134,7 @@ static void close_side(struct side *side) {
     } while (0)
 
 // The next completion. A failure is an error of the test.
-static struct fi_cq_tagged_entry completion(struct side *side) {
+static inline struct fi_cq_tagged_entry completion(struct side *side) {
     struct fi_cq_tagged_entry entry;
     struct fi_cq_err_entry error = {0};
     double begin = now();
@@ -150,7 +150,7 @@ static struct fi_cq_tagged_entry completion(struct side *side) {
 }
 
 // The next completion, which is a failure.
-static struct fi_cq_err_entry failure(struct side *side) {
+static inline struct fi_cq_err_entry failure(struct side *side) {
     struct fi_cq_tagged_entry entry;
     struct fi_cq_err_entry error = {0};
     double begin = now();
@@ -163,7 +163,7 @@ static struct fi_cq_err_entry failure(struct side *side) {
 }
 
 // Runs `act` in two processes.
-static int in_two_processes(void (*act)(struct side *)) {
+static inline int in_two_processes(void (*act)(struct side *)) {
     int sockets[2], status;
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) == 0);
     pid_t child = fork();

@@ -1,6 +1,6 @@
 //! The end of a connection: whatever is unfinished on it is reported as failed.
 
-use super::{Received, State, Unexpected};
+use super::{Notice, Received, State, Unexpected};
 use crate::core::connection::{Posted, Purpose, Request};
 use crate::core::error::Failure;
 use crate::core::log::info;
@@ -44,6 +44,11 @@ impl State {
             self.by_vi.remove(&link.vi.number());
         }
         self.busy.retain(|&other| other != key);
+        if self.only == Some(key) {
+            self.only = None;
+            let is_established = connection.link.is_some();
+            self.notify(if is_established { Notice::Ended } else { Notice::Failed(failure) });
+        }
         self.by_number.iter_mut().filter(|entry| **entry == Some(key)).for_each(|entry| *entry = None);
         if let Some(peer) = connection.peer {
             if self.by_name.get(&peer) == Some(&key) {

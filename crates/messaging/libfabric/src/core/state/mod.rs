@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     /// Held during an atomic operation on the domain's memory.
     pub(crate) atomics: Mutex<()>,
     /// The names of the endpoints. The NIC would let two listen at the same.
-    pub(crate) names: Mutex<HashSet<Name>>,
+    pub(crate) names: Arc<Mutex<HashSet<Name>>>,
 }
 
 /// What an endpoint is created with.
@@ -78,7 +78,20 @@ pub(crate) struct Setup {
     pub(crate) counters: Vec<(u64, Arc<Counter>)>,
     /// The bytes of unexpected messages that are kept.
     pub(crate) max_unexpected: usize,
+    /// Called, under the endpoint's lock, when the connection of an endpoint of type MSG is established or has ended.
+    pub(crate) notify: Option<Notify>,
 }
+
+/// A change of the connection of an endpoint of type MSG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notice {
+    Connected,
+    /// It was not established.
+    Failed(Failure),
+    Ended,
+}
+
+pub(crate) type Notify = Box<dyn Fn(Notice) + Send>;
 
 impl Setup {
     /// Reports a completion.
@@ -284,6 +297,9 @@ impl State {
                 if let Some(peer) = connection.peer {
                     self.ended.remove(&peer);
                 }
+                if self.only == Some(key) {
+                    self.notify(Notice::Connected);
+                }
                 self.mark_busy(key);
                 self.pump(key);
                 self.receive_unannounced(key);
@@ -292,8 +308,30 @@ impl State {
         }
     }
 
+    /// Makes a connection the only one of an endpoint of type MSG.
+    ///
+    /// # Errors
+    /// `EISCONN`.
+    pub(crate) fn set_only(&mut self, connection: Connection) -> Result<usize, i32> {
+        if self.only.is_some() {
+            return Err(libc::EISCONN);
+        }
+        if let Some(link) = &connection.link {
+            self.by_vi.insert(link.vi.number(), self.connections.vacant_key());
+        }
+        let key = self.connections.insert(connection);
+        self.only = Some(key);
+        Ok(key)
+    }
+
+    pub(crate) fn notify(&self, notice: Notice) {
+        if let Some(notify) = &self.setup.notify {
+            notify(notice);
+        }
+    }
+
     /// Processes frames whose notifications came before the connection was known.
-    fn receive_unannounced(&mut self, key: usize) {
+    pub(crate) fn receive_unannounced(&mut self, key: usize) {
         while self.receive_frame(key) {}
     }
 
