@@ -107,12 +107,7 @@ fn metrics(table: &Table, shown: usize) -> Vec<Column> {
         heading: heading_words(&metric.title),
         // The heading already names the unit.
         unit: if metric.title.contains(&metric.unit) { String::new() } else { metric.unit.clone() },
-        cells: table
-            .rows
-            .iter()
-            .take(shown)
-            .map(|row| row.text(index))
-            .collect(),
+        cells: table.rows.iter().take(shown).map(|row| row.text(index)).collect(),
         is_number: true,
         max_heading_lines: usize::MAX,
     };

@@ -125,6 +125,9 @@ enum ExperimentCommand {
         /// Output file.
         #[arg(long, short, value_name = "FILE", default_value = "report.html")]
         output: PathBuf,
+        /// Also write each figure as SVG and each table as CSV to this folder.
+        #[arg(long, value_name = "FOLDER")]
+        figures: Option<PathBuf>,
     },
     /// Add the results of other directories to one. If results contradict each other, print both values and exit with
     /// status 1.
@@ -205,7 +208,9 @@ pub fn run(args: Args) -> Outcome {
         ExperimentCommand::Compare { which, within, format } => {
             print::compare(&which, &registry, within, format)
         }
-        ExperimentCommand::Report { which, output } => print::report(&which, &registry, &output),
+        ExperimentCommand::Report { which, output, figures } => {
+            print::report(&which, &registry, &output, figures.as_deref())
+        }
         ExperimentCommand::Merge { from, store } => merge(&from, store),
         ExperimentCommand::Points { which, format } => print::points(&which, &registry, format),
         ExperimentCommand::Metrics { which, format } => print::metrics(&which, &registry, format),

@@ -5,7 +5,7 @@ use super::{Format, Outcome, VERSION, Which, find, status};
 use longma_command_line::output::{columns, has_colour, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict,
-    compare as compare_with_published, number, page, whole_values, with_interval, write_atomically,
+    compare as compare_with_published, figures, number, page, whole_values, with_interval, write_atomically,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -198,7 +198,8 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
     let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
     for experiment in find::open(which, registry)? {
         let campaign = Campaign::plan(&experiment, which.quick, registry, VERSION)?;
-        let comparisons = compare_with_published(&experiment, &Table::of(&campaign, &results).summarized(&campaign));
+        let comparisons =
+            compare_with_published(&experiment, &Table::of(&campaign, &results).summarized(&campaign));
         let verdict = Verdict::of(&comparisons);
         let is_far =
             |c: &Comparison| within.is_some_and(|percent| c.deviation().is_some_and(|d| d * 100.0 > percent));
@@ -312,7 +313,7 @@ fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict:
 }
 
 /// `longma experiment report`
-pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
+pub fn report(which: &Which, registry: &Registry, output: &Path, folder: Option<&Path>) -> Outcome {
     let results = which.store().results()?;
     report_store_problems(&results);
     let experiments = find::open(which, registry)?;
@@ -325,9 +326,26 @@ pub fn report(which: &Which, registry: &Registry, output: &Path) -> Outcome {
         chapters.push(Chapter { campaign, table, command });
     }
     let page = page(&chapters, VERSION);
-    write_atomically(output, page.as_bytes())
-        .map_err(|error| status::HostError(format!("cannot write {}: {error}", output.display())))?;
+    write(output, &page)?;
+    if let Some(folder) = folder {
+        std::fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
+        for chapter in &chapters {
+            for file in figures(chapter) {
+                write(&folder.join(&file.name), &file.svg)?;
+            }
+            let name = &chapter.campaign.experiment.parts().name;
+            write(&folder.join(format!("{name}.csv")), &chapter.table.to_csv())?;
+        }
+    }
     Ok(status::ended(false, false, contradict))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), status::HostError> {
+    write_atomically(path, text.as_bytes()).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> status::HostError {
+    status::HostError(format!("cannot write {}: {error}", path.display()))
 }
 
 /// `longma experiment points`

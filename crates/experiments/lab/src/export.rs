@@ -3,6 +3,7 @@
 //!
 //! Source: JSON Lines 1.0.
 
+mod csv;
 #[cfg(feature = "parquet")]
 mod parquet;
 

@@ -46,7 +46,7 @@ pub use number::number;
 pub use point::{Point, PointMachine};
 pub use points::PointError;
 pub use rehearse::RehearsalReport;
-pub use report::{Chapter, Section, page, page_with};
+pub use report::{Chapter, FigureFile, Section, figures, page, page_with};
 pub use setting::Setting;
 pub use store::{Contradiction, InvalidLine, Merged, Record, Results, Store, StoreError, Writer};
 pub use table::{Column, Row, Table, with_interval};

@@ -79,7 +79,16 @@ fn replicates_become_one_row_with_the_interval_of_their_mean() {
         assert_eq!(comparisons.len(), 1);
         assert_eq!(comparisons[0].interval.unwrap().count, 3);
 
+        let csv = summarized.to_csv();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines[0], "mode,rate,rate.half,rate.runs,speed_up,speed_up.half,speed_up.runs,failure");
+        assert!(lines[1].starts_with(&format!("plain,{mean},")) && lines[1].contains(",3,"), "{csv}");
+        assert_eq!(lines.len(), 3);
+
         let chapters = [Chapter { campaign, table: summarized, command: String::new() }];
+        let figures = figures(&chapters[0]);
+        assert_eq!(figures.len(), 1);
+        assert_eq!(figures[0].name, "repeated-1.svg");
         let page = page(&chapters, "1");
         assert_eq!(page.matches("class=\"error s0\"").count(), 2);
         assert!(page.contains("data-marks=\"3\""), "two measured values and a published one");

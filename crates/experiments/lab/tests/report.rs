@@ -4,7 +4,8 @@ mod synthetic;
 
 use longma_lab::*;
 
-fn report() -> String {
+/// The chapter of the synthetic experiment, given to `show`.
+fn with_chapter<T>(show: impl FnOnce(Chapter<'_>) -> T) -> T {
     let (registry, _) = synthetic::registry();
     let experiment = synthetic::experiment(include_str!("synthetic/every-chart.toml"), &registry);
     let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
@@ -12,7 +13,31 @@ fn report() -> String {
     let store = Store::new(folder.path());
     let outcome = campaign.run(&store, &registry, &Options::default(), &(), &Stop::default()).unwrap();
     let table = Table::of(&campaign, &outcome.results);
-    page(&[Chapter { campaign, table, command: "longma experiment run every-chart".into() }], "test")
+    show(Chapter { campaign, table, command: "longma experiment run every-chart".into() })
+}
+
+fn report() -> String {
+    with_chapter(|chapter| page(&[chapter], "test"))
+}
+
+/// Set `LONGMA_FIGURES=FOLDER` to keep the figures for viewing.
+#[test]
+fn figures_are_documents_of_their_own() {
+    let files = with_chapter(|chapter| figures(&chapter));
+    let page = report();
+    assert_eq!(files.len(), page.matches("<svg ").count());
+    for FigureFile { name, svg } in files {
+        if let Some(folder) = std::env::var_os("LONGMA_FIGURES") {
+            std::fs::write(std::path::Path::new(&folder).join(&name), &svg).unwrap();
+        }
+        assert!(svg.starts_with("<svg xmlns=\"http://www.w3.org/2000/svg\" width="), "{name}");
+        for foreign in ["var(", "data-tip", "NaN", "height=\"0\"", "url("] {
+            assert!(!svg.contains(foreign), "{name}: {foreign}");
+        }
+        assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count(), "{name}");
+        // Each mark has a colour of its own or a rule of the style.
+        assert!(svg.contains("class=\"mark"), "{name}");
+    }
 }
 
 /// Set `LONGMA_REPORT=FILE` to keep the page for viewing or for the browser test.

@@ -247,7 +247,8 @@ fn check_replicates(file: &ExperimentFile, problems: &mut Problems) {
             problems.error(name.span(), format!("`{}` is not in [sweep]", &**name), "here", help);
         }
         let used = |axis: &Name| **axis == **name;
-        if let Some(plot) = file.plots.iter().find(|plot| used(&plot.x) || plot.by.as_ref().is_some_and(used)) {
+        if let Some(plot) = file.plots.iter().find(|plot| used(&plot.x) || plot.by.as_ref().is_some_and(used))
+        {
             let help = "remove it from `replicates`, or choose another axis".into();
             let message = format!("a plot shows the mean over `{}`, which is its axis", &**name);
             problems.error(plot.marks().at(), message, "this plot", help);

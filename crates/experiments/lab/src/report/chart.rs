@@ -77,10 +77,21 @@ pub(super) fn write(chapter: &Chapter<'_>, plot: &Plot, out: &mut String) {
     }
 }
 
+impl Panel<'_> {
+    /// Whether it has published values.
+    pub(super) fn has_published(&self) -> bool {
+        self.cells.iter().any(|cell| cell.published)
+    }
+
+    /// Whether a legend names its series.
+    pub(super) fn names_series(&self) -> bool {
+        let is_matrix = matches!(self.plot.kind, PlotKind::Heat | PlotKind::Circles);
+        !is_matrix && (self.series.len() > 1 || self.series.iter().any(|name| !name.is_empty()))
+    }
+}
+
 fn legend(panel: &Panel<'_>, out: &mut String) {
-    let published = panel.cells.iter().any(|cell| cell.published);
-    let is_matrix = matches!(panel.plot.kind, PlotKind::Heat | PlotKind::Circles);
-    let named = !is_matrix && (panel.series.len() > 1 || panel.series.iter().any(|s| !s.is_empty()));
+    let (published, named) = (panel.has_published(), panel.names_series());
     if !named && !published {
         return;
     }
@@ -117,7 +128,7 @@ fn varied(point: &Point, name: &str) -> Option<Setting> {
     point.varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value.clone())
 }
 
-fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
+pub(super) fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
     let table = &chapter.table;
     let metrics: Vec<_> = table
         .metrics
@@ -127,10 +138,13 @@ fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>> {
         .collect();
     let rows: BTreeMap<_, _> = table.rows.iter().map(|row| (&row.key, row)).collect();
     let values = |point: &Point, index: usize, name: &str| {
-        let ours = rows.get(&point.key).and_then(|row| Some((row.values[index]?, row.interval(index), false)));
+        let ours =
+            rows.get(&point.key).and_then(|row| Some((row.values[index]?, row.interval(index), false)));
         let all = chapter.campaign.experiment.parts().published.iter();
-        let published =
-            all.filter(|p| p.is_of(point)).filter_map(|p| p.values.get(name)).map(|value| (value.0, None, true));
+        let published = all
+            .filter(|p| p.is_of(point))
+            .filter_map(|p| p.values.get(name))
+            .map(|value| (value.0, None, true));
         ours.into_iter().chain(published).collect::<Vec<_>>()
     };
     let experiment = chapter.campaign.experiment;

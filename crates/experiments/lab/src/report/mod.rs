@@ -10,6 +10,9 @@ mod figure;
 mod machine;
 mod matrix;
 pub mod scale;
+mod standalone;
+
+pub use standalone::{FigureFile, figures};
 
 use crate::campaign::Campaign;
 use crate::compare::{Comparison, Verdict, compare};
