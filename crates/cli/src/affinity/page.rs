@@ -154,9 +154,13 @@ fn experiment(matrix: &Matrix<'_>) -> String {
     for Quantity { key, name, unit } in &matrix.quantities {
         let _ = write!(text, "[metrics.{key}]\nunit = {}\ntitle = {}\n\n", quoted(unit), quoted(name));
     }
-    for (index, Quantity { key, name, .. }) in matrix.quantities.iter().enumerate() {
-        let (kind, title) =
-            if index == 0 { ("circles", "Throughput".into()) } else { ("heat", format!("Cost: {name}")) };
+    for (index, Quantity { key, name, unit }) in matrix.quantities.iter().enumerate() {
+        let (kind, title) = match (index, unit.as_str()) {
+            (0, _) => ("circles", "Throughput".into()),
+            // The load of a core is not divided by throughput.
+            (_, "%") => ("heat", format!("Load: {name}")),
+            _ => ("heat", format!("Cost: {name}")),
+        };
         let _ = write!(
             text,
             "[[plots]]\ntitle = {}\nkind = \"{kind}\"\nx = \"application\"\nby = \"flow\"\nmetrics = [\"{key}\"]\n\n",

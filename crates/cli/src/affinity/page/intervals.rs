@@ -2,12 +2,15 @@
 
 use longma_affinity::analysis::Interval;
 use longma_lab::number;
-use longma_lab::report::draw::{COLOURS, Frame, LETTER, clip, svg, text, tip, x_labels};
+use longma_lab::report::draw::{COLOURS, Frame, LETTER, svg, text, tip, x_labels};
 use longma_lab::report::escape;
 use longma_lab::report::scale::Scale;
 use std::fmt::Write as _;
 
-const WIDTH: f64 = 640.0;
+/// Width of the axis.
+const WIDTH: f64 = 440.0;
+/// Labels with more characters are truncated.
+pub const MAX_LABEL: usize = 60;
 const ROW_HEIGHT: f64 = 26.0;
 const TOP: f64 = 26.0;
 
@@ -28,10 +31,10 @@ pub fn figure(title: &str, unit: &str, groups: &[&str], means: &[Mean]) -> Strin
         [mean.interval.mean - half, mean.interval.mean + half]
     };
     let values: Vec<f64> = means.iter().flat_map(ends).collect();
-    let longest = means.iter().map(|mean| clip(&mean.label).chars().count()).max().unwrap_or(0);
+    let longest = means.iter().map(|mean| mean.label.chars().count().min(MAX_LABEL)).max().unwrap_or(0);
     let left = longest as f64 * LETTER + 16.0;
     let bottom = TOP + ROW_HEIGHT * means.len() as f64;
-    let frame = Frame { left, right: WIDTH - 24.0, top: TOP, bottom };
+    let frame = Frame { left, right: left + WIDTH, top: TOP, bottom };
     let scale = Scale::of(values.into_iter(), (frame.left, frame.right), false, true).padded(0.03, 0.03);
     let mut content = String::new();
     text(&mut content, "axis", 2.0, 13.0, unit);
@@ -47,7 +50,8 @@ pub fn figure(title: &str, unit: &str, groups: &[&str], means: &[Mean]) -> Strin
     vertical(&mut content, "base", scale.place(0.0));
     for (index, mean) in means.iter().enumerate() {
         let y = TOP + ROW_HEIGHT * (index as f64 + 0.5);
-        text(&mut content, "tick end", left - 8.0, y + 4.0, &clip(&mean.label));
+        let label: String = mean.label.chars().take(MAX_LABEL).collect();
+        text(&mut content, "tick end", left - 8.0, y + 4.0, &label);
         let (colour, x) = (mean.group % COLOURS, scale.place(mean.interval.mean));
         if mean.interval.half.is_some() {
             let [from, to] = ends(mean).map(|end| scale.place(end));
@@ -66,7 +70,7 @@ pub fn figure(title: &str, unit: &str, groups: &[&str], means: &[Mean]) -> Strin
         );
     }
     x_labels(&mut content, frame, &ticks);
-    let drawing = svg(WIDTH, bottom + 30.0, title, &content);
+    let drawing = svg(frame.right + 24.0, bottom + 30.0, title, &content);
     let names: String = match groups.len() {
         0 | 1 => String::new(),
         _ => {

@@ -1,7 +1,7 @@
 //! Sections of the page of a sweep that varied settings: the effect of each setting, the throughput of each variant, the
 //! share of each setting, and the combinations that the interface rejected.
 
-use super::intervals::{Mean, figure, paragraph, table, with_half};
+use super::intervals::{MAX_LABEL, Mean, figure, paragraph, table, with_half};
 use crate::affinity::report::percent;
 use crate::affinity::variants::{Effect, Share, effects, shares};
 use longma_affinity::analysis::{Analysis, Interval};
@@ -42,7 +42,7 @@ fn effects_section(effects: &[Effect]) -> Section {
     let core_ms: Vec<Mean> =
         effects.iter().filter_map(|effect| Some(mean(effect, effect.core_ms.as_ref()?))).collect();
     let mut body = paragraph(
-        "Change of the median of each pair, with all other settings equal: mean over pairs and settings, with a 95 % interval. An interval that contains 0 shows no effect.",
+        "Change of the median of each pair, with all other settings equal: mean over pairs and settings, with a 95 % interval. Where the interval contains 0, no effect is shown.",
     );
     body += "<div class=\"charts\">\n";
     body += &figure("Effect on throughput", "Gb/s", &[], &gbps);
@@ -72,13 +72,20 @@ fn throughputs(by_variant: &[(Variant, Analysis)]) -> Section {
             by_variant.iter().any(|(_, analysis)| analysis.classes.iter().any(|of| of.class == *class))
         })
         .collect();
+    // Long descriptions are in the table only.
+    let is_long = by_variant.iter().any(|(variant, _)| words(variant).chars().count() > MAX_LABEL);
     let (mut means, mut rows) = (Vec::new(), Vec::new());
-    for (variant, analysis) in by_variant {
+    for (place, (variant, analysis)) in by_variant.iter().enumerate() {
+        let place = format!("({})", place + 1);
+        let (label, name) = match is_long {
+            true => (place.clone(), format!("{place} {}", words(variant))),
+            false => (words(variant), words(variant)),
+        };
         for class in &analysis.classes {
             let group = present.iter().position(|of| *of == class.class).unwrap_or(0);
-            means.push(Mean { label: words(variant), group, interval: class.gbps.clone() });
+            means.push(Mean { label: label.clone(), group, interval: class.gbps.clone() });
             rows.push(vec![
-                words(variant),
+                name.clone(),
                 class.class.word().into(),
                 with_half(&class.gbps),
                 percent(class.loss),
