@@ -8,7 +8,7 @@ use longma_lab::report::scale::Scale;
 use std::fmt::Write as _;
 
 /// Width of the axis.
-const WIDTH: f64 = 440.0;
+const WIDTH: f64 = 320.0;
 /// Labels with more characters are truncated.
 pub const MAX_LABEL: usize = 60;
 const ROW_HEIGHT: f64 = 26.0;
