@@ -20,7 +20,7 @@ NODES, CPUS_OF_A_NODE = 2, 8
 CPUS = range(NODES * CPUS_OF_A_NODE)
 # The CPU of the peers' interrupts and of iperf3's servers, which no pair uses.
 PEER_CPU = 7
-# Servers, on successive ports.
+# Servers for flows, on successive ports. Sweeps use the one before them.
 SERVERS = 6
 FIRST_PORT = 5201
 
@@ -77,8 +77,20 @@ def prepare():
             pathlib.Path(f"/proc/irq/{irq}/smp_affinity_list").write_text(str(PEER_CPU))
         ip("link", "set", name, "netns", "peer")
     ip("link", "set", "lo", "up", peer=True)
-    for port in range(FIRST_PORT, FIRST_PORT + SERVERS):
-        peer("taskset", "-c", str(PEER_CPU), "iperf3", "--server", "--daemon", "--port", str(port))
+
+
+@contextlib.contextmanager
+def servers():
+    """iperf3's servers of the peer, new ones for each network: one whose client was killed may wait for it for ever."""
+    words = ["ip", "netns", "exec", "peer", "taskset", "-c", str(PEER_CPU), "iperf3", "--server", "--port"]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    all_servers = [subprocess.Popen([*words, str(port)], **quiet) for port in range(FIRST_PORT, FIRST_PORT + SERVERS + 1)]
+    try:
+        yield
+    finally:
+        for server in all_servers:
+            server.kill()
+            server.wait()
 
 
 @contextlib.contextmanager
@@ -90,7 +102,8 @@ def plain():
     ip("link", "set", "eth0", "up")
     try:
         until("the peer answers", lambda: ping("10.0.0.1"), 30)
-        yield
+        with servers():
+            yield
     finally:
         for name, is_peer in (("eth0", False), ("peer0", True)):
             ip("addr", "flush", "dev", name, peer=is_peer)
@@ -125,7 +138,8 @@ def layers(mode):
     try:
         for address in LAYERS.values():
             until(f"the peer of {address} answers", lambda: ping(peer_of(address)), 60)
-        yield
+        with servers():
+            yield
     finally:
         for name in ("mv0", "br0", "bond0"):
             ip("link", "del", name)
@@ -248,7 +262,7 @@ def flows(server, count, seconds=120, rate="60M"):
     """Starts flows that this end receives, each by a program of its own; yields the programs."""
     programs = [
         subprocess.Popen(
-            ["iperf3", "--client", server, "--port", str(FIRST_PORT + number), "--reverse", "--time", str(seconds), "--bitrate", rate],
+            ["iperf3", "--client", server, "--port", str(FIRST_PORT + 1 + number), "--reverse", "--time", str(seconds), "--bitrate", rate],
             stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
         )
         for number in range(count)
@@ -259,10 +273,9 @@ def flows(server, count, seconds=120, rate="60M"):
         yield programs
     finally:
         for program in programs:
-            program.kill()
-            program.wait()
-        # The servers notice it.
-        time.sleep(1)
+            program.terminate()
+        for program in programs:
+            program.wait(timeout=30)
 
 
 def share(counts, cpu):
@@ -473,7 +486,7 @@ def killed_commands_are_restored_byte_for_byte(bed):
         before = settings(), masks()
         with bed.tune("--interface", "eth0", "--min-rate", 1) as (tuner, decisions):
             until("something moved", lambda: [one for one in decisions() if one["act"] == "moved"], 60)
-            for words in (["tune", "--interface", "eth0", "--for", 1], ["sweep", "--interface", "eth0", "--connect", "10.0.0.1:5206", "--pair", "9,10"]):
+            for words in (["tune", "--interface", "eth0", "--for", 1], ["sweep", "--interface", "eth0", "--connect", "10.0.0.1", "--pair", "9,10"]):
                 errors = bed.refused(*words, "--journal", SCRATCH / "other.journal")
                 must("another longma, with another journal" in errors, errors)
                 print(f"second {words[0]}: {errors.strip()}")
@@ -485,7 +498,7 @@ def killed_commands_are_restored_byte_for_byte(bed):
         bed.output_of("restore")
         same(before, (settings(), masks()))
         sweep = subprocess.Popen(
-            bed.words("sweep", "--interface", "eth0", "--connect", "10.0.0.1:5206", "--seconds", 5, "--pair", "13,10", "--output", SCRATCH / "killed.jsonl"),
+            bed.words("sweep", "--interface", "eth0", "--connect", "10.0.0.1", "--seconds", 5, "--pair", "13,10", "--output", SCRATCH / "killed.jsonl"),
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
         until("the sweep has moved the interrupts", lambda: {13} in receiving_cpus("eth0") and {0} not in receiving_cpus("eth0"), 30)
