@@ -86,6 +86,7 @@ def servers():
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     all_servers = [subprocess.Popen([*words, str(port)], **quiet) for port in range(FIRST_PORT, FIRST_PORT + SERVERS + 1)]
     try:
+        until("the servers listen", lambda: len(peer("ss", "-Htln").splitlines()) > SERVERS, 30)
         yield
     finally:
         for server in all_servers:
