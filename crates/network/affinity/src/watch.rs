@@ -21,8 +21,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
+mod arrivals;
 mod datagrams;
 mod queues;
+
+use arrivals::RefutedTables;
 
 /// Number of flows whose threads are looked up: those with the highest rates.
 pub const MAX_FLOWS: usize = 64;
@@ -171,6 +174,7 @@ pub struct Watch {
     owners: SocketOwners,
     last: Option<PreviousReading>,
     ticks: HashMap<(u32, u32, u64), u64>,
+    refuted_tables: RefutedTables,
 }
 
 struct PreviousReading {
@@ -184,7 +188,14 @@ struct PreviousReading {
 impl Watch {
     /// Creates a watch for these interfaces.
     pub fn new(interfaces: Vec<Interface>) -> Self {
-        Self { interfaces, owners: SocketOwners::default(), last: None, ticks: HashMap::new() }
+        let refuted_tables = RefutedTables::default();
+        Self {
+            interfaces,
+            owners: SocketOwners::default(),
+            last: None,
+            ticks: HashMap::new(),
+            refuted_tables,
+        }
     }
 
     /// Observes the interval since the last call. The first observation has no rates.
@@ -257,6 +268,7 @@ impl Watch {
         let inodes: Vec<u32> = busy.iter().map(|(socket, _)| socket.inode).collect();
         let counted = (self.last.as_ref().map_or(&now.datagrams, |last| &last.datagrams), &now.datagrams);
         datagrams::divide(&mut observation, &inodes, counted, (udp_rates, BUSY));
+        self.refuted_tables.apply(&rss_tables, &mut observation, &mut missing);
         let mut queues = std::mem::take(&mut observation.queues);
         queues::share_load(&mut queues, &observation);
         observation.queues = queues;

@@ -310,6 +310,7 @@ impl Tuner {
             assignment.threads.push(if cpus.is_empty() { CpuSet::one(thread.cpu) } else { cpus });
         }
         model.links = links(observation, &self.exclusions);
+        model.keep_unlinked_queues_near();
         model.other = other(observation, &assignment, &model);
         (model, assignment)
     }

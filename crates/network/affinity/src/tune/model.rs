@@ -7,7 +7,7 @@
 use crate::numa::NodeDistances;
 use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Costs besides the classes, in classes for all bytes unless stated otherwise. Their order decides between bad
 /// placements: a queue first uses the other cores of its NIC's node, then their other hardware threads, then CPUs with
@@ -112,6 +112,19 @@ impl Model {
             }
         }
         loads
+    }
+
+    /// Confines queues without known flows to the nodes of their NICs: there is no application to follow elsewhere.
+    pub fn keep_unlinked_queues_near(&mut self) {
+        let linked: BTreeSet<usize> = self.links.iter().map(|link| link.queue).collect();
+        for (_, queue) in self.queues.iter_mut().enumerate().filter(|(index, _)| !linked.contains(index)) {
+            let (Some(open), Some(node)) = (&queue.open, queue.node) else { continue };
+            let is_near = |place: &&CpuLocation| place.node == node && open.contains(place.cpu);
+            let near: CpuSet = self.places.iter().filter(is_near).map(|place| place.cpu).collect();
+            if !near.is_empty() {
+                queue.open = Some(near);
+            }
+        }
     }
 
     /// Topology of a CPU.

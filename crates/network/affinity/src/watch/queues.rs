@@ -140,10 +140,16 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
 /// Divides the softirq time of each CPU among its queues with packets, by their interrupts. A queue whose interrupt did
 /// not fire has packets only if flows arrive by it: then it was polled all the time.
 pub fn share_load(queues: &mut [Queue], observation: &Observation) {
+    let is_quiet = |interface: &Interface| {
+        queues.iter().filter(|of| of.interface == *interface).all(|of| of.interrupts == Some(0.0))
+    };
     let is_target = |queue: &Queue| {
         let arrives = |(interface, number): &(Interface, Option<u32>)| {
             *interface == queue.interface
-                && (number.is_none() || queue.number.is_none_or(|of| Some(of) == *number))
+                && match (number, queue.number) {
+                    (Some(number), Some(of)) => *number == of,
+                    _ => is_quiet(interface),
+                }
         };
         observation.flows.iter().any(|flow| flow.arrives.iter().any(arrives))
     };

@@ -292,6 +292,26 @@ fn more_queues_than_cores_take_siblings_and_then_share_cpus_evenly_but_leave_no_
     }
 }
 
+/// Packets of flows that are not followed, such as UDP's, load a queue. It has no reason to leave the NIC's node.
+#[test]
+fn a_loaded_queue_without_known_flows_stays_on_its_node() {
+    let places = topology(2, 1, 4, 2);
+    let near: CpuSet = places.iter().filter(|place| place.node == 1).map(|place| place.cpu).collect();
+    for load in [0.3, 0.6, 0.9] {
+        let (mut model, mut from) = one_flow(places.clone(), Some(1), Some(12), 13);
+        model.queues.push(Queue { node: Some(1), load, open: model.queues[0].open.clone() });
+        from.queues.push(Some(4));
+        model.other = near.iter().map(|cpu| (cpu, if cpu == 4 { 0.8 } else { 0.5 })).collect();
+        let is_near = |model: &Model| {
+            after(&from, &plan(model, &from)).queues.iter().flatten().all(|cpu| near.contains(*cpu))
+        };
+        // The cost alone does not keep it there.
+        assert!(!is_near(&model), "{load}");
+        model.keep_unlinked_queues_near();
+        assert!(is_near(&model), "{load}");
+    }
+}
+
 #[test]
 fn idle_queues_stay_and_do_not_count_as_neighbours() {
     let (mut model, mut from) = one_flow(topology(1, 1, 4, 1), Some(0), Some(1), 2);
