@@ -269,7 +269,9 @@ def flows(server, count, seconds=120, rate="60M"):
         for number in range(count)
     ]
     try:
-        time.sleep(3)
+        begin = [received_by(program) for program in programs]
+        carries = lambda: all(received_by(program) > first + 2_000_000 for program, first in zip(programs, begin))
+        until("each flow carries data", carries, 60)
         must(all(program.poll() is None for program in programs), "a flow has ended")
         yield programs
     finally:
@@ -277,6 +279,11 @@ def flows(server, count, seconds=120, rate="60M"):
             program.terminate()
         for program in programs:
             program.wait(timeout=30)
+
+
+def received_by(program):
+    """Bytes that a program has read, from files and sockets."""
+    return int(re.search(r"rchar: (\d+)", pathlib.Path(f"/proc/{program.pid}/io").read_text())[1])
 
 
 def share(counts, cpu):
@@ -366,44 +373,74 @@ def place_of(program):
     return int(stat[36]), os.sched_getaffinity(program.pid)
 
 
+# Counts of each CPU, how often programs were seen on it, and the interrupts of each receive queue.
+Observed = collections.namedtuple("Observed", "rows seen interrupts")
+
+
+def queue_interrupts():
+    """Interrupts of the receive queues of eth0 by number."""
+    lines = dict(re.findall(r"^ *(\d+): +([\d ]+) ", pathlib.Path("/proc/interrupts").read_text(), re.M))
+    return {irq: sum(map(int, lines[str(irq)].split())) for irq in device_irqs("eth0", "input")}
+
+
 def observed(programs, seconds=4):
-    """Counts of each CPU over some seconds, and the programs on it: how often each was seen there."""
-    first, seen, end = counts(), collections.Counter(), time.monotonic() + seconds
+    """What happens in some seconds."""
+    first, fired, seen, end = counts(), queue_interrupts(), collections.Counter(), time.monotonic() + seconds
     while time.monotonic() < end:
         seen.update(place_of(program)[0] for program in programs)
         time.sleep(0.2)
     last = counts()
     rows = {cpu: tuple(b - a for a, b in zip(first[cpu], last[cpu])) for cpu in CPUS}
-    return rows, seen
+    return Observed(rows, seen, {irq: count - fired[irq] for irq, count in queue_interrupts().items()})
 
 
 def table(before, after):
     """Prints what `tune` did, CPU by CPU."""
-    print("table: CPU | NET_RX, packets, drops before | applications before | NET_RX, packets, drops after | applications after")
+    print("table: CPU | NET_RX, packets, drops before | programs before | NET_RX, packets, drops after | programs after")
     for cpu in CPUS:
         cells = []
-        for rows, seen in (before, after):
-            part = seen[cpu] / max(sum(seen.values()), 1)
-            cells.append(f"{', '.join(map(str, rows[cpu]))} | {part:.0%}")
+        for one in (before, after):
+            part = one.seen[cpu] / max(sum(one.seen.values()), 1)
+            cells.append(f"{', '.join(map(str, one.rows[cpu]))} | {part:.0%}")
         print(f"table: {cpu} | {' | '.join(cells)}")
 
 
 def tune_places_several_flows(bed):
-    with plain(), unchanged(), flows("10.0.0.1", SERVERS) as programs:
-        before = observed(programs)
-        with bed.tune("--interface", "eth0", "--min-rate", 1) as (tuner, decisions):
-            until("all programs are bound", lambda: all(place_of(program)[1] <= set(NEAR) for program in programs), 90)
-            time.sleep(6)
-            after = observed(programs)
-            must(tuner.poll() is None, (SCRATCH / "tune.errors").read_text())
+    with plain():
+        # virtio_net of Linux 6.1 sends its table to the device only now.
+        run("ethtool", "-X", "eth0", "equal", str(NICS["eth0"].queues))
+        with unchanged(), flows("10.0.0.1", SERVERS) as programs:
+            before = observed(programs)
+            after, decisions = tuned(bed, programs)
             table(before, after)
-            for one in decisions():
-                print(f"decision: {one['act']}: {one['subject']}: {one.get('from')} to {one.get('to')}: {one['why']}")
-            rows = {cpu: row for cpu, row in after[0].items() if cpu != PEER_CPU}
-            busy = {cpu for cpu, row in rows.items() if row[1] > 0.05 * sum(row[1] for row in rows.values())}
-            must(busy <= set(NEAR), f"packets on CPUs {busy}")
-            for program in programs:
-                must(len(place_of(program)[1]) < len(NEAR), f"{place_of(program)}")
+            refuted = [one for one in decisions if one["act"] == "missing" and "RSS table" in one["why"]]
+            must(not refuted, f"the table is in use: {refuted}")
+            named = {int(irq) for one in decisions for irq in re.findall(r" by interrupt (\d+) ", one["why"])}
+            must(all(before.interrupts[irq] > 3 for irq in named), f"flows by {named}, interrupts: {before.interrupts}")
+
+
+def tune_notices_an_rss_table_that_is_not_in_use(bed):
+    """Without RSS, the tap device returns a flow by the queue that it was last sent by, whatever the driver's table says."""
+    with plain(), unchanged(), flows("10.0.0.1", 2) as programs:
+        _, decisions = tuned(bed, programs)
+        must(any(one["act"] == "missing" and "RSS table of eth0" in one["why"] for one in decisions), f"{decisions}")
+
+
+def tuned(bed, programs):
+    """What is observed after the tuner has bound the programs to the CPUs of the NIC's node, and its decisions."""
+    with bed.tune("--interface", "eth0", "--min-rate", 1) as (tuner, decisions):
+        is_bound = lambda: all(len(place_of(program)[1]) < len(NEAR) for program in programs)
+        until(f"all of {[program.pid for program in programs]} are bound", is_bound, 60)
+        time.sleep(6)
+        after = observed(programs)
+        must(tuner.poll() is None, (SCRATCH / "tune.errors").read_text())
+        for one in decisions():
+            print(f"decision: {one['act']}: {one['subject']}: {one.get('from')} to {one.get('to')}: {one['why']}")
+        must(all(place_of(program)[1] < set(NEAR) for program in programs), f"{[place_of(program) for program in programs]}")
+        rows = {cpu: row for cpu, row in after.rows.items() if cpu != PEER_CPU}
+        busy = {cpu for cpu, row in rows.items() if row[1] > 0.05 * sum(row[1] for row in rows.values())}
+        must(busy <= set(NEAR), f"packets on CPUs {busy}")
+        return after, decisions()
 
 
 def layered_interfaces_resolve_to_their_nics(bed):
@@ -425,6 +462,7 @@ def layered_interfaces_resolve_to_their_nics(bed):
                       f"{', '.join(str(one['pair']['flow']) for one in runs)} had the packets", flush=True)
             if mode == "active-backup":
                 follows_a_failover(bed)
+                a_macvlan_in_a_container_is_refused(bed)
             tune_moves_the_queues_below(bed, "br0", peer_of(LAYERS["br0"]))
 
 
@@ -438,6 +476,22 @@ def follows_a_failover(bed):
     ip("link", "set", "eth0", "up")
     ip("link", "set", "peer0", "up", peer=True)
     until("the peer answers", lambda: ping("10.1.0.1"), 30)
+
+
+def a_macvlan_in_a_container_is_refused(bed):
+    """In another network namespace, the NICs below a macvlan are not visible."""
+    ip("netns", "add", "container")
+    ip("link", "add", "link", "bond0", "name", "mv1", "type", "macvlan", "mode", "bridge")
+    ip("link", "set", "mv1", "netns", "container")
+    here = ("ip", "netns", "exec", "container")
+    try:
+        run(*here, "ip", "link", "set", "mv1", "up")
+        findings = json.loads(run(*here, *bed.words("check", "--interface", "mv1", "--format", "json")))
+        must([one for one in findings if one["weight"] == "prevents" and "mv1 is a macvlan" in one["found"]], f"{findings}")
+        done = subprocess.run([*here, *bed.words("sweep", "--interface", "mv1", "--connect", "10.3.0.1", "--pair", "9,10")], capture_output=True, text=True, timeout=60)
+        must(done.returncode != 0 and "not visible here" in done.stderr, done.stderr)
+    finally:
+        ip("netns", "del", "container")
 
 
 def tune_moves_the_queues_below(bed, name, server):
@@ -562,6 +616,7 @@ def recordings_for_this_machine(bed):
 STEPS = (
     the_guest_has_the_hardware,
     a_sweep_sends_flows_where_it_says,
+    tune_notices_an_rss_table_that_is_not_in_use,
     advice_for_sixteen_queues_runs,
     the_script_of_the_advice_can_be_undone,
     tune_places_several_flows,
