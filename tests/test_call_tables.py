@@ -30,6 +30,9 @@ class Tables(unittest.TestCase):
             for name, generic in named.items():
                 if generic != "-":
                     self.assertEqual(named_here.get(int(generic), name), name, f"{table}: {generic}")
+            # From 424 on, calls have equal numbers on all architectures.
+            absent = [name for name, number in here.items() if number >= 424 and name not in named]
+            self.assertEqual(absent, [], f"{table}: the main table has these calls")
             converted = (table.parent / "system.rs").read_text()
             missed = [name for name, generic in named.items() if generic == "-" and name in here and f'"{name}"' not in converted]
             self.assertEqual(missed, [], f"{table}: a call of this name exists")

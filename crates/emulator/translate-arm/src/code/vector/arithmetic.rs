@@ -90,6 +90,12 @@ fn plain_float_one(op: Op) -> Option<[La; 2]> {
     })
 }
 
+/// Whether an instruction raises the invalid exception for common patterns that are no numbers of the program, such as
+/// the masks of comparisons.
+fn signals(op: Op) -> bool {
+    matches!(op, Op::FcmeqV | Op::FcmgeV | Op::FcmgtV | Op::FcvtzsV | Op::FcvtzuV)
+}
+
 impl Lowering<'_> {
     pub(super) fn vector_arithmetic(&mut self, i: Instruction) -> bool {
         let (d, n, m, size) = (i.rd(), i.rn(), i.rm(), i.size());
@@ -116,6 +122,7 @@ impl Lowering<'_> {
         }
         if let Some((ops, is_swapped)) = plain_float(i.op) {
             let (n, m) = (self.lanes(n, is_whole), self.lanes(m, is_whole));
+            let [n, m] = if signals(i.op) { self.own_elements([n, m], d, is_whole) } else { [n, m] };
             let (j, k) = if is_swapped { (m, n) } else { (n, m) };
             self.assembler.three(ops[usize::from(i.is_double())], d, j, k);
             self.put_lanes(d, is_whole);
@@ -123,6 +130,7 @@ impl Lowering<'_> {
         }
         if let Some(ops) = plain_float_one(i.op) {
             let n = self.lanes(n, is_whole);
+            let n = if signals(i.op) { self.own_elements([n, n], d, is_whole)[0] } else { n };
             self.assembler.two(ops[usize::from(i.is_double())], d, n);
             self.put_lanes(d, is_whole);
             return true;
@@ -135,6 +143,7 @@ impl Lowering<'_> {
     }
 
     /// FMAX and FMIN propagate NaNs, but the LSX instructions return the other operand. An addition propagates the NaN.
+    /// It has zeros in the other elements, where it could overflow or be inexact.
     fn float_extreme(&mut self, i: Instruction) -> bool {
         let double = usize::from(i.is_double());
         let op = match i.op {
@@ -144,9 +153,12 @@ impl Lowering<'_> {
         };
         let (d, is_whole) = (i.rd(), i.is_whole());
         let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));
-        let (unordered, sum) = (self.borrow_vector(&[d, n, m]), self.borrow_vector(&[d, n, m]));
+        let [unordered, sum] = [(); 2].map(|()| self.borrow_vector(&[d, n, m]));
+        let second = if d == n || d == m { self.borrow_vector(&[d, n, m]) } else { d };
         self.assembler.three([La::VfcmpCunS, La::VfcmpCunD][double], unordered, n, m);
-        self.assembler.three([La::VfaddS, La::VfaddD][double], sum, n, m);
+        self.assembler.three(La::VandV, sum, n, unordered);
+        self.assembler.three(La::VandV, second, m, unordered);
+        self.assembler.three([La::VfaddS, La::VfaddD][double], sum, sum, second);
         self.assembler.three(op, d, n, m);
         self.four(La::VbitselV, [d, d, sum, unordered]);
         self.put_lanes(d, is_whole);
@@ -234,7 +246,10 @@ impl Lowering<'_> {
         let (n, m) = (self.lanes(n, is_whole), self.lanes(m, is_whole));
         match i.op {
             FabdV | FabdScalar => {
-                self.assembler.three([La::VfsubS, La::VfsubD][double], d, n, m);
+                // The difference of a scalar must not raise the exceptions of other elements.
+                let subtract =
+                    if i.op == FabdScalar { [La::FsubS, La::FsubD] } else { [La::VfsubS, La::VfsubD] };
+                self.assembler.three(subtract[double], d, n, m);
                 let (op, bit) = if i.is_double() { (La::VbitclriD, 63) } else { (La::VbitclriW, 31) };
                 self.assembler.immediate(op, d, d, bit);
                 if i.op == FabdScalar {
@@ -299,6 +314,7 @@ impl Lowering<'_> {
             _ => return false,
         };
         let n = self.lanes(i.rn(), is_whole);
+        let n = self.own_elements([n, n], d, is_whole)[0];
         let zero = self.borrow_vector(&[d, n]);
         self.assembler.two(La::Vreplgr2vrD, zero, 0);
         let (j, k) = if is_swapped { (zero, n) } else { (n, zero) };

@@ -48,6 +48,29 @@ impl Lowering<'_> {
         number
     }
 
+    /// Copies of two operands whose lowest elements are repeated by `op`, so that the other elements raise no exceptions
+    /// of their own. One copy is in the destination, which the instruction overwrites.
+    fn repeated(&mut self, op: La, [n, m]: [u8; 2], d: u8) -> [u8; 2] {
+        let copy = |lowering: &mut Self, to: u8, from: u8| {
+            lowering.assembler.immediate(op, to, from, 0);
+            to
+        };
+        if n == m {
+            return [copy(self, d, n); 2];
+        }
+        let other = self.borrow_vector(&[d, n, m]);
+        if d == m {
+            [copy(self, other, n), copy(self, d, m)]
+        } else {
+            [copy(self, d, n), copy(self, other, m)]
+        }
+    }
+
+    /// The operands, or copies of half vectors with two equal halves.
+    fn own_elements(&mut self, operands: [u8; 2], d: u8, is_whole: bool) -> [u8; 2] {
+        if is_whole { operands } else { self.repeated(La::VreplveiD, operands, d) }
+    }
+
     /// Records that a vector has been written: 16 bytes, or 8 with the upper half architecturally zero.
     fn put_lanes(&mut self, number: u8, is_whole: bool) {
         self.put_vector(number, if is_whole { 16 } else { 8 });

@@ -113,7 +113,14 @@ impl Lowering<'_> {
     /// elements raises the scalar's exceptions only.
     fn replicated_scalar(&mut self, i: Instruction) -> u8 {
         let n = self.rounded_operand(i);
-        if Self::is_scalar(i) { self.spread(i.rd(), n, i) } else { n }
+        if Self::is_scalar(i) {
+            return self.spread(i.rd(), n, i);
+        }
+        if !i.is_whole() {
+            self.assembler.immediate(La::VreplveiD, i.rd(), n, 0);
+            return i.rd();
+        }
+        n
     }
 
     /// Copies the lowest element of `n` to all elements of `to`. Returns `to`.
@@ -188,6 +195,10 @@ impl Lowering<'_> {
         if is_scalar {
             self.spread(first, first, i);
             self.spread(second, second, i);
+        } else if !i.is_whole() {
+            // The upper halves raise no exceptions of their own.
+            self.assembler.immediate(La::VreplveiD, first, first, 0);
+            self.assembler.immediate(La::VreplveiD, second, second, 0);
         }
         let op = match i.op {
             Op::FacgeV | Op::FacgeScalar => [La::VfcmpSleS, La::VfcmpSleD],

@@ -30,6 +30,7 @@ impl Lowering<'_> {
         match i.op {
             FcmeqScalar | FcmgeScalar | FcmgtScalar => {
                 let (n, m) = (self.scalar(i.rn(), i), self.scalar(i.rm(), i));
+                let [n, m] = self.repeated(if is_double { La::VreplveiD } else { La::VreplveiW }, [n, m], d);
                 let (ops, j, k) = match i.op {
                     FcmeqScalar => ([La::VfcmpCeqS, La::VfcmpCeqD], n, m),
                     FcmgeScalar => ([La::VfcmpSleS, La::VfcmpSleD], m, n),
