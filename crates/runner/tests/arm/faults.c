@@ -6,14 +6,28 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 
 static sigjmp_buf back;
 static volatile int caught, code;
 static void *volatile where;
 
+static volatile uint64_t syndrome;
+
+// ESR_EL1, which QEMU does not report.
+static uint64_t syndrome_of(const ucontext_t *context) {
+    const uint8_t *record = context->uc_mcontext.__reserved;
+    for (uint32_t head[2]; memcpy(head, record, 8), head[0] != 0; record += head[1]) {
+        uint64_t value;
+        memcpy(&value, record + 8, 8);
+        if (head[0] == 0x45535201) return value;
+    }
+    return 0;
+}
+
 static void leave(int signal, siginfo_t *info, void *context) {
-    (void)context;
+    syndrome = syndrome_of(context);
     caught = signal;
     code = info->si_code;
     where = info->si_addr;
@@ -181,6 +195,30 @@ static void alignment(void) {
     }
 }
 
+// Linux reports the kind of a fault: arch/arm64/include/asm/esr.h.
+static void syndromes(void) {
+    char *pages = mmap(0, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pages[0] = pages[4096] = 1;
+    mprotect(pages, 4096, PROT_READ);
+    mprotect(pages + 4096, 4096, PROT_NONE);
+    munmap(pages + 8192, 4096);
+    printf("syndromes:");
+    for (int how = 0; how < 6; how++) {
+        if (!sigsetjmp(back, 1)) {
+            switch (how) {
+            case 0: *(volatile char *)pages = 1; break;
+            case 1: *(volatile char *)(pages + 4096) = 1; break;
+            case 2: (void)*(volatile char *)(pages + 8192); break;
+            case 3: ((void (*)(void))pages)(); break;
+            case 4: ((void (*)(void))(pages + 8192))(); break;
+            case 5: ((void (*)(void))((char *)syndromes + 2))(); break;
+            }
+        }
+        printf(" %lx", (unsigned long)syndrome);
+    }
+    printf(", the last is of signal %d, code %d\n", caught, code);
+}
+
 int main(void) {
     tags();
     pairs();
@@ -205,6 +243,7 @@ int main(void) {
     printf("a call of null: %d at %#lx\n", caught == SIGSEGV, (unsigned long)where);
     caught = 0;
     alignment();
+    syndromes();
     caught = 0;
     volatile int zero = 0, five = 5;
     printf("a division by zero: %d\n", five / zero);

@@ -142,12 +142,17 @@ static void alignment(void) {
     }
 }
 
-// The error code of page faults: bit 1 of stores, bit 4 of instruction fetches.
+// The error code of page faults: bit 0 of pages that are there, bit 1 of stores, bit 4 of instruction fetches. Reading
+// and writing the same operand is a store.
 static void errors(void) {
     char *page = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     *page = 1;
     munmap(page + 4096, 4096);
-    for (int how = 0; how < 5; how++) {
+    char *fixed = mmap(0, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    fixed[0] = fixed[4096] = 1;
+    mprotect(fixed, 4096, PROT_READ);
+    mprotect(fixed + 4096, 4096, PROT_NONE);
+    for (int how = 0; how < 12; how++) {
         if (sigsetjmp(back, 1) == 0) {
             switch (how) {
             case 0: (void)*(volatile char *)(page + 4096); break;
@@ -155,6 +160,13 @@ static void errors(void) {
             case 2: ((void (*)(void))page)(); break;
             case 3: ((void (*)(void))(page + 4096))(); break;
             case 4: ((void (*)(void))(1ul << 62))(); break;
+            case 5: *(volatile char *)fixed = *(volatile char *)fixed; break;
+            case 6: *(volatile char *)(fixed + 4096) = 1; break;
+            case 7: __asm__ volatile("addl $1, (%0)" ::"r"(page + 4096) : "memory"); break;
+            case 8: __asm__ volatile("lock xaddl %%eax, (%0)" ::"r"(page + 4096) : "eax", "memory"); break;
+            case 9: __asm__ volatile("cmpl $1, (%0)" ::"r"(page + 4096) : "cc"); break;
+            case 10: *(volatile char *)0xffffffff80000000ul = 1; break;
+            case 11: (void)*(volatile char *)0xffffffff80000000ul; break;
             }
         }
         printf("error %d: %lx\n", how, error);

@@ -28,9 +28,18 @@ const VECTORS: usize = FLOATS + 16;
 /// The offset of `struct esr_context`.
 const SYNDROME: usize = FLOATS + FLOATS_BYTES;
 const SYNDROME_MAGIC: u32 = 0x4553_5201;
-/// A data abort from a lower exception level, caused by a level 3 translation fault.
-const DATA_ABORT: u64 = 0x24 << 26 | 1 << 25 | 7;
+/// Exception classes in ESR_EL1, with the bit of 32-bit instructions.
+const INSTRUCTION_ABORT: u64 = 0x20 << 26 | 1 << 25;
+const PC_ALIGNMENT: u64 = 0x22 << 26 | 1 << 25;
+const DATA_ABORT: u64 = 0x24 << 26 | 1 << 25;
+/// The kinds of faults at level 3: no translation, no permission.
+const TRANSLATION: u64 = 7;
+const PERMISSION: u64 = 0xf;
 const ABORT_WROTE: u64 = 1 << 6;
+/// The offset of `si_code`, and its values for an address without permission and for a misaligned one.
+const CODE: usize = 8;
+const SEGV_ACCERR: u32 = 2;
+const BUS_ADRALN: u32 = 1;
 /// The offset of `struct frame_record`: x29 and x30 of the interrupted code. The address of the LoongArch frame
 /// follows.
 const RECORD: usize = RECORDS + RECORDS_BYTES;
@@ -43,6 +52,21 @@ fn put_half(frame: &mut [u8], at: usize, value: u32) {
 
 fn get_half(frame: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(std::array::from_fn(|byte| frame[at + byte]))
+}
+
+/// ESR_EL1 after a fault. Linux maps pages that the program may not read without a translation.
+fn syndrome(process: &ProcessFrame, memory: &dyn UserMemory) -> u64 {
+    let (pc, address) = (process.pc(), process.fault_address());
+    if pc & 3 != 0 {
+        return PC_ALIGNMENT;
+    }
+    let is_present = process.code() == SEGV_ACCERR && memory.read(address, &mut [0]);
+    let kind = if is_present { PERMISSION } else { TRANSLATION };
+    match (pc == address, process.is_write()) {
+        (true, _) => INSTRUCTION_ABORT | kind,
+        (_, true) => DATA_ABORT | ABORT_WROTE | kind,
+        _ => DATA_ABORT | kind,
+    }
 }
 
 /// Builds the AArch64 frame for a thread that is at the first instruction of a handler, with the LoongArch frame at its
@@ -73,9 +97,13 @@ pub fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) ->
         put_word(&mut frame, FAULT, process.fault_address());
     }
     if matches!(signal, 7 | 11) {
+        let syndrome = syndrome(&process, memory);
         put_half(&mut frame, SYNDROME, SYNDROME_MAGIC);
         put_half(&mut frame, SYNDROME + 4, 16);
-        put_word(&mut frame, SYNDROME + 8, DATA_ABORT | if process.is_write() { ABORT_WROTE } else { 0 });
+        put_word(&mut frame, SYNDROME + 8, syndrome);
+        if syndrome == PC_ALIGNMENT {
+            put_half(&mut frame, CODE, BUS_ADRALN);
+        }
     }
     frame.copy_within(REGISTERS + 8 * 29..REGISTERS + 8 * 31, RECORD);
     put_word(&mut frame, LINK, process.address());

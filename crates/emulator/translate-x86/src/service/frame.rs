@@ -2,11 +2,13 @@
 //! Source: Linux arch/x86/include/asm/sigframe.h, arch/x86/include/uapi/asm/{sigcontext,ucontext}.h,
 //! arch/x86/kernel/signal_64.c; Intel SDM, volume 2 (FXSAVE).
 
+use iced_x86::{InstructionInfoFactory, OpAccess};
 use longma_loongarch::State;
 
 use super::area::{self, AREA_BYTES};
 use super::x87;
 use super::{control, set_control};
+use crate::code::reading::decode_at;
 use crate::features::has_avx;
 use crate::registers::*;
 use longma_translate::front_end::UserMemory;
@@ -75,7 +77,22 @@ fn page_fault_error(process: &ProcessFrame, memory: &dyn UserMemory) -> u64 {
     let address = process.fault_address();
     let is_present = process.code() == SEGV_ACCERR && memory.read(address, &mut [0]) || address >= USER_END;
     let is_fetch = process.pc() == address;
-    u64::from(is_present) | u64::from(!is_fetch && process.is_write()) << 1 | 4 | u64::from(is_fetch) << 4
+    let is_write = !is_fetch && (process.is_write() || modifies_memory(process.pc(), memory));
+    u64::from(is_present) | u64::from(is_write) << 1 | 4 | u64::from(is_fetch) << 4
+}
+
+/// Whether the instruction at `pc` reads an operand in memory and writes it back. Processors report a fault of its load
+/// as one of a store.
+fn modifies_memory(pc: u64, memory: &dyn UserMemory) -> bool {
+    let fetch = |address| {
+        let mut word = [0; 4];
+        memory.read(address, &mut word).then(|| u32::from_le_bytes(word))
+    };
+    decode_at(pc, &fetch).is_some_and(|instruction| {
+        let mut factory = InstructionInfoFactory::new();
+        let used = factory.info(&instruction).used_memory();
+        used.iter().any(|memory| matches!(memory.access(), OpAccess::ReadWrite | OpAccess::ReadCondWrite))
+    })
 }
 
 /// Builds the x86-64 frame below the LoongArch frame at the stack pointer. The thread is at the first instruction of
