@@ -1,5 +1,4 @@
-//! Mappings that grow downwards when memory below them is accessed. Source: mmap(2) (MAP_GROWSDOWN), Linux mm/vma.c
-//! (expand_downwards).
+//! Mappings that grow downwards when memory below them is accessed. Source: mmap(2) (MAP_GROWSDOWN), Linux mm/vma.c.
 
 use super::guest_memory::GuestMemory;
 
