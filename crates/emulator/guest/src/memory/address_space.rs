@@ -47,7 +47,7 @@ pub(super) fn errno() -> Errno {
 /// The executable views of the memory that a new writable shared mapping at `range` shows. The new mapping is not
 /// write-protected yet, so the caller must invalidate translations of these views. All mappings are protected again
 /// when the code is next read.
-fn writable_views(map: &Mappings, range: &Range<u64>, mapping: &Mapping) -> Vec<Range<u64>> {
+pub(super) fn writable_views(map: &Mappings, range: &Range<u64>, mapping: &Mapping) -> Vec<Range<u64>> {
     if !mapping.shared || !mapping.protection.write {
         return Vec::new();
     }

@@ -36,7 +36,7 @@ impl AddressSpace {
 
     fn protect_views(&self, map: &Mappings, mapping: &Mapping, start: u64) -> bool {
         let others = map.other_views(&(start..start + HOST_PAGE_BYTES)).into_iter();
-        let others = others.filter(|(_, view)| view.shared && view.protection.write);
+        let others = others.filter(|(_, view)| view.shared && view.protection.write && !view.marks.is_guard);
         let others: Vec<u64> = others.map(|(range, _)| range.start).collect();
         let is_own_writable_code = mapping.protection.write && mapping.protection.execute;
         if !is_own_writable_code && others.is_empty() {

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::address_space::AddressSpace;
+use super::address_space::{AddressSpace, writable_views};
 use super::mappings::{Mapping, Marks};
 use crate::Errno;
 
@@ -40,6 +40,7 @@ impl AddressSpace {
             self.check_mapping_budget(&map)?;
         }
         self.invalidate_code(&map, &range);
+        let mut views = Vec::new();
         let code_guard = self.lock_code_pages();
         for (piece, mapping) in map.within(range) {
             if mapping.marks.is_guard == installs {
@@ -51,11 +52,15 @@ impl AddressSpace {
                 self.discard_contents(&piece);
             }
             self.protect_host(&piece, &changed)?;
-            let protection = changed.protection;
-            let was = map.insert(piece.clone(), changed);
-            self.set_executable(&piece, was, protection);
+            let was = map.insert(piece.clone(), changed.clone());
+            self.set_executable(&piece, was, changed.protection);
+            if !installs {
+                // Code that other mappings show could be written here again.
+                views.extend(writable_views(&map, &piece, &changed));
+            }
         }
         drop(code_guard);
+        self.notify_all(views);
         if is_whole { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 
