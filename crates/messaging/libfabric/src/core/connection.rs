@@ -21,8 +21,10 @@ pub(crate) enum Posted {
 
 /// A request that the peer has not answered.
 pub(crate) enum Request {
-    /// A message or a write, whose bytes the peer may be reading.
-    Transfer { intent: Intent, length: usize, registered: Vec<MemoryRegion> },
+    /// A message, whose bytes the peer may be reading.
+    Offer { intent: Intent, length: usize, _registered: Vec<MemoryRegion> },
+    /// A write, whose bytes the peer may be reading.
+    Write { intent: Intent, length: usize, _registered: Vec<MemoryRegion> },
     /// A read or an atomic; the result goes to the buffer.
     Fetch { intent: Intent, result: Buffer },
     /// A fetch whose result this side is reading from a grant.
@@ -64,8 +66,12 @@ pub(crate) struct Connection {
     pub(crate) granted: u16,
     /// Processed frames whose credits have not been returned.
     pub(crate) freed: u16,
-    /// Requests of the peer that have not been answered, or whose grants it uses.
+    /// Requests of the peer that have not been answered, or whose grants it uses, except offers.
     pub(crate) owed: usize,
+    /// Offers of the peer that have not been answered.
+    pub(crate) offered: usize,
+    /// Unanswered requests of this side, except offers.
+    pub(crate) asked: usize,
     /// Operations that wait for the connection, for credits, or for earlier operations.
     pub(crate) waiting: VecDeque<Operation>,
     /// Frames without credits that wait for a slot.
@@ -91,6 +97,8 @@ impl Connection {
             granted: CREDITS,
             freed: 0,
             owed: 0,
+            offered: 0,
+            asked: 0,
             waiting: VecDeque::new(),
             replies: VecDeque::new(),
             posted: VecDeque::new(),

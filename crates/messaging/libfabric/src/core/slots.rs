@@ -12,8 +12,11 @@ pub(crate) const SLOT_BYTES: usize = 8192;
 pub(crate) const MAX_PAYLOAD_BYTES: usize = SLOT_BYTES - MAX_HEADER_BYTES;
 /// The number of frames with credits that a side may send before the other has processed them.
 pub(crate) const CREDITS: u16 = 64;
-/// The number of requests that a side may have unanswered.
+/// The number of requests that a side may have unanswered, except offers. Their answers need no credits.
 pub(crate) const MAX_REQUESTS: usize = 32;
+/// The number of offers that a side may have unanswered. They wait for receives of the program, and other messages must be
+/// able to pass them, so there is no small limit.
+pub(crate) const MAX_OFFERS: usize = 1 << 16;
 /// Receive slots: for frames with credits, answers to this side's requests, the ends of this side's grants, and two
 /// frames that only return credits.
 const RECEIVE_SLOTS: usize = CREDITS as usize + 2 * MAX_REQUESTS + 2;

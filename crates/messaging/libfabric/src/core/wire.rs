@@ -61,9 +61,11 @@ pub(crate) enum Frame {
     Credit,
     /// A message; its bytes are the payload.
     Message { tag: Option<u64>, data: Option<u64> },
-    /// A message whose bytes the receiver reads from the window. It answers with `Done`.
+    /// A message whose bytes the receiver reads from the window. When a receive has it, it answers with `Taken`.
     Offer { id: u32, tag: Option<u64>, data: Option<u64>, window: Window },
-    /// The end of a request, or of the use of a grant.
+    /// The answer to an offer. It needs a credit, since any number of offers may wait for receives.
+    Taken { id: u32 },
+    /// The answer to a write.
     Done { id: u32, status: u16 },
     /// Writes the payload to memory. The target answers with `Done`.
     Write { id: u32, key: u64, address: u64, data: Option<u64> },
@@ -103,6 +105,7 @@ impl Frame {
             Self::Grant { .. } => 8,
             Self::Granted { .. } => 9,
             Self::Atomic { .. } => 10,
+            Self::Taken { .. } => 11,
         }
     }
 
@@ -143,7 +146,7 @@ impl Frame {
                 out.u32(grant);
                 out.window(&window);
             }
-            Self::Granted { grant } => out.u32(grant),
+            Self::Granted { grant } | Self::Taken { id: grant } => out.u32(grant),
             Self::Atomic { id, key, address, request } => {
                 out.target(id, key, address);
                 out.put(&[request.operation, request.datatype, request.fetches.into()]);
@@ -189,6 +192,7 @@ impl Frame {
                 let request = AtomicRequest { operation, datatype, fetches: fetches != 0 };
                 Self::Atomic { id, key, address, request }
             }
+            11 => Self::Taken { id: from.u32()? },
             _ => return Err("an unknown kind of frame"),
         };
         Ok((frame, credits, from.position))
@@ -280,7 +284,7 @@ mod tests {
         });
         let numbers = any::<(u32, u64, u64, u64)>();
         let options = any::<(Option<u64>, Option<u64>)>();
-        (0..11u8, numbers, options, window, any::<(u16, u8, u8, bool)>()).prop_map(
+        (0..12u8, numbers, options, window, any::<(u16, u8, u8, bool)>()).prop_map(
             |(
                 kind,
                 (id, key, address, length),
@@ -300,6 +304,7 @@ mod tests {
                     7 => Frame::Reply { id, status },
                     8 => Frame::Grant { id, grant: length as u32, window },
                     9 => Frame::Granted { grant: id },
+                    10 => Frame::Taken { id },
                     _ => Frame::Atomic { id, key, address, request },
                 }
             },
@@ -317,7 +322,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_a_frame_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..150), kind in 0u8..12) {
+        fn any_bytes_are_a_frame_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..150), kind in 0u8..14) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = kind;

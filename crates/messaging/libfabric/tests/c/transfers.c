@@ -211,6 +211,30 @@ static void tags(struct side *side) {
     close_side(side);
 }
 
+// Long messages without a receive do not block a short one that is sent after them.
+static void passing(struct side *side) {
+    enum { COUNT = 300, BYTES = 20000 };
+    start(side);
+    unsigned char *out = buffer(), *in = buffer();
+    if (side->is_first) {
+        for (unsigned i = 0; i < COUNT; i++) {
+            fill(out + i * 100, 100, i);
+            POSTED(side, fi_tsend(side->ep, out + i * 100, BYTES, NULL, side->peer, i, NULL));
+        }
+        POSTED(side, fi_tsend(side->ep, "short", 5, NULL, side->peer, COUNT, NULL));
+        for (unsigned i = 0; i <= COUNT; i++) completion(side);
+    } else {
+        for (unsigned i = COUNT + 1; i-- > 0;) {
+            POSTED(side, fi_trecv(side->ep, in, BYTES, NULL, side->peer, i, 0, NULL));
+            CHECK(completion(side).len == (i == COUNT ? 5 : BYTES));
+            if (i == COUNT) CHECK(!memcmp(in, "short", 5));
+            else check(in, 100, i);
+        }
+    }
+    meet(side);
+    close_side(side);
+}
+
 // One buffer for several messages.
 static void multiple(struct side *side) {
     start(side);
@@ -360,7 +384,7 @@ int main(int count, char **arguments) {
     const struct {
         const char *name;
         void (*act)(struct side *);
-    } cases[] = {{"messages", messages}, {"floods", floods},   {"tags", tags},
+    } cases[] = {{"messages", messages}, {"floods", floods},   {"tags", tags}, {"passing", passing},
                  {"multiple", multiple}, {"memory_by_offset", memory_by_offset}, {"memory_by_address", memory_by_address},
                  {"atomics", atomics}};
     for (size_t i = 0; count == 2 && i < sizeof cases / sizeof *cases; i++)

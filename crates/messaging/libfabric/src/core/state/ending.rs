@@ -64,7 +64,8 @@ impl State {
         }
         for request in connection.requests.drain() {
             match request {
-                Request::Transfer { intent, registered, .. } => {
+                Request::Offer { intent, _registered: registered, .. }
+                | Request::Write { intent, _registered: registered, .. } => {
                     drop(registered);
                     self.setup.report_sent(&intent, 0, Some(failure));
                 }

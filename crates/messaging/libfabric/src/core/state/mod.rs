@@ -1,6 +1,8 @@
 //! The state of an endpoint: connections, posted receives, and unexpected messages. One lock protects it.
 
 mod ending;
+#[cfg(test)]
+mod hostile_tests;
 mod receiving;
 mod remote_memory;
 mod sending;

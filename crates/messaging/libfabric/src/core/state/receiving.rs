@@ -1,6 +1,5 @@
 //! Receiving: frames go to posted receives, or are kept; long messages are read from the sender's memory.
 
-use super::remote_memory::owe;
 use super::{Arrived, Received, State, Unexpected};
 use crate::abi::constants::{ADDR_NOTAVAIL, MULTI_RECV, REMOTE_CQ_DATA};
 use crate::core::buffer::Buffer;
@@ -10,7 +9,7 @@ use crate::core::error::Failure;
 use crate::core::log::info;
 use crate::core::matching::Pattern;
 use crate::core::operation::Receive;
-use crate::core::slots::CREDITS;
+use crate::core::slots::{CREDITS, MAX_OFFERS};
 use crate::core::wire::{Frame, Window};
 use longma_via::{Descriptor, MemoryAttributes, MemoryHandle, RemoteSegment, Segment};
 
@@ -101,7 +100,10 @@ impl State {
             Frame::Credit => {}
             Frame::Message { .. } | Frame::Offer { .. } => {
                 if matches!(frame, Frame::Offer { .. }) {
-                    owe(connection)?;
+                    connection.offered += 1;
+                    if connection.offered > MAX_OFFERS {
+                        return Err("more offers than it may have unanswered");
+                    }
                 }
                 if !connection.held.is_empty() || !self.deliver(key, slot, length, &frame, payload) {
                     let Some(connection) = self.connections.get_mut(key) else { return Ok(true) };
@@ -288,7 +290,7 @@ impl State {
         let Some(arrived) = arrived else { return false };
         self.unexpected_bytes -= arrived.message.memory();
         if let (Unexpected::Offer { id, .. }, Some(key)) = (&arrived.message, arrived.connection) {
-            self.reply(key, Frame::Done { id: *id, status: 0 }, Vec::new());
+            self.reply(key, Frame::Taken { id: *id }, Vec::new());
         }
         let (tag, source) = (arrived.tag, arrived.source);
         let received = Received { length: 0, tag, data: arrived.message.data(), source };
@@ -351,7 +353,7 @@ impl State {
             Purpose::Receive { id, receive, tag, data, length } => {
                 let received = Received { length, tag, data, source };
                 self.setup.report_received(&receive, received, None);
-                self.reply(key, Frame::Done { id, status: 0 }, Vec::new());
+                self.reply(key, Frame::Taken { id }, Vec::new());
             }
             Purpose::Write { id, data, length, .. } => {
                 self.report_written(length, data, source);
@@ -359,6 +361,7 @@ impl State {
             }
             Purpose::Fetch { id, grant, intent, length } => {
                 connection.requests.try_remove(id as usize);
+                connection.asked -= 1;
                 self.setup.report_sent(&intent, length, None);
                 self.reply(key, Frame::Granted { grant }, Vec::new());
             }

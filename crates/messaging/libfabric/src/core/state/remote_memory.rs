@@ -10,14 +10,33 @@ use crate::core::error::Failure;
 use crate::core::slots::{MAX_PAYLOAD_BYTES, MAX_REQUESTS};
 use crate::core::wire::{AtomicRequest, Frame};
 use longma_locks::IgnorePoison;
+use slab::Slab;
 
 const NO_REQUEST: &str = "an answer without a request";
+const WRONG_ANSWER: &str = "an answer of the wrong kind";
+
+/// Takes the request that an answer belongs to. A request of another kind stays, and fails with the connection.
+///
+/// # Errors
+/// A violation of the protocol.
+fn answered(
+    requests: &mut Slab<Request>,
+    id: u32,
+    is_kind: fn(&Request) -> bool,
+) -> Result<Request, &'static str> {
+    let id = id as usize;
+    let request = requests.get(id).ok_or(NO_REQUEST)?;
+    if !is_kind(request) {
+        return Err(WRONG_ANSWER);
+    }
+    Ok(requests.remove(id))
+}
 
 /// Counts a request of the peer, which must be answered.
 ///
 /// # Errors
 /// If the peer has more than it may have.
-pub(super) fn owe(connection: &mut Connection) -> Result<(), &'static str> {
+fn owe(connection: &mut Connection) -> Result<(), &'static str> {
     connection.owed += 1;
     if connection.owed > MAX_REQUESTS { Err("more requests than it may have unanswered") } else { Ok(()) }
 }
@@ -40,7 +59,7 @@ impl State {
         payload: usize,
     ) -> Result<(), &'static str> {
         let Some(connection) = self.connections.get_mut(key) else { return Ok(()) };
-        if frame.needs_credit() {
+        if frame.needs_credit() && !matches!(frame, Frame::Taken { .. }) {
             owe(connection)?;
         }
         let Some(link) = &connection.link else { return Ok(()) };
@@ -77,32 +96,50 @@ impl State {
                 let operands = bytes.to_vec();
                 self.serve_atomic(key, id, (region, address), request, &operands);
             }
-            Frame::Done { id, status } => {
-                match connection.requests.try_remove(id as usize).ok_or(NO_REQUEST)? {
-                    Request::Transfer { intent, length, registered } => {
+            Frame::Taken { id } => {
+                match answered(&mut connection.requests, id, |request| {
+                    matches!(request, Request::Offer { .. })
+                })? {
+                    Request::Offer { intent, length, _registered: registered } => {
                         drop(registered);
+                        self.setup.report_sent(&intent, length, None);
+                    }
+                    _ => return Err(WRONG_ANSWER),
+                }
+            }
+            Frame::Done { id, status } => {
+                match answered(&mut connection.requests, id, |request| {
+                    matches!(request, Request::Write { .. })
+                })? {
+                    Request::Write { intent, length, _registered: registered } => {
+                        drop(registered);
+                        connection.asked -= 1;
                         self.setup.report_sent(&intent, length, Failure::of_status(status));
                     }
-                    _ => return Err("an answer of the wrong kind"),
+                    _ => return Err(WRONG_ANSWER),
                 }
             }
             Frame::Reply { id, status } => {
-                match connection.requests.try_remove(id as usize).ok_or(NO_REQUEST)? {
+                match answered(&mut connection.requests, id, |request| {
+                    matches!(request, Request::Fetch { .. })
+                })? {
                     Request::Fetch { intent, result } => {
+                        connection.asked -= 1;
                         let failure = Failure::of_status(status);
                         if failure.is_none() && bytes.len() != result.len() {
+                            self.setup.report_sent(&intent, 0, Some(Failure::PROTOCOL));
                             return Err("a result of the wrong length");
                         }
                         let length = if failure.is_none() { result.write(bytes) } else { 0 };
                         self.setup.report_sent(&intent, length, failure);
                     }
-                    _ => return Err("an answer of the wrong kind"),
+                    _ => return Err(WRONG_ANSWER),
                 }
             }
             Frame::Grant { id, grant, window } => {
                 let request = connection.requests.get_mut(id as usize).ok_or(NO_REQUEST)?;
                 let Request::Fetch { intent, result } = *request else {
-                    return Err("an answer of the wrong kind");
+                    return Err(WRONG_ANSWER);
                 };
                 if window.len() != result.len() {
                     return Err("a result of the wrong length");

@@ -5,7 +5,7 @@ use crate::core::buffer::Buffer;
 use crate::core::connection::{Connection, Posted, Request};
 use crate::core::error::Failure;
 use crate::core::operation::{Action, Operation, Source};
-use crate::core::slots::{CREDITS, MAX_PAYLOAD_BYTES, MAX_REQUESTS};
+use crate::core::slots::{CREDITS, MAX_OFFERS, MAX_PAYLOAD_BYTES, MAX_REQUESTS};
 use crate::core::wire::{Frame, Part, Window};
 use longma_via::{Error, MemoryAttributes, MemoryRegion, Nic};
 
@@ -42,7 +42,10 @@ impl Connection {
                     return Ok((Frame::Message { tag, data }, None));
                 }
                 let (registered, window) = self.offer(nic, &operation.source)?;
-                (Frame::Offer { id, tag, data, window }, Request::Transfer { intent, length, registered })
+                (
+                    Frame::Offer { id, tag, data, window },
+                    Request::Offer { intent, length, _registered: registered },
+                )
             }
             Action::Write { target, data } => {
                 let (key, address) = (target.key, target.address);
@@ -52,7 +55,7 @@ impl Connection {
                 } else {
                     (Vec::new(), Frame::Write { id, key, address, data })
                 };
-                (frame, Request::Transfer { intent, length, registered })
+                (frame, Request::Write { intent, length, _registered: registered })
             }
             Action::Read { target, result } => {
                 let frame =
@@ -82,14 +85,18 @@ impl Connection {
         if self.credits == 0 || !link.slots.has_free() {
             return Ok(false);
         }
-        let is_plain = matches!(operation.action, Action::Message { acknowledged: false, .. })
-            && operation.source.len() <= MAX_PAYLOAD_BYTES;
-        if (!is_plain && self.requests.len() >= MAX_REQUESTS)
-            || (operation.fenced && !self.requests.is_empty())
-        {
+        let must_wait = match operation.action {
+            Action::Message { .. } => self.requests.len() >= MAX_OFFERS,
+            _ => self.asked >= MAX_REQUESTS,
+        };
+        if must_wait || (operation.fenced && !self.requests.is_empty()) {
             return Ok(false);
         }
-        let (frame, request) = self.frame_of(nic, operation)?;
+        let (frame, request) = match self.frame_of(nic, operation) {
+            // The NIC registers no more memory until other requests are answered.
+            Err(Error::Resource(_)) if !self.requests.is_empty() => return Ok(false),
+            outcome => outcome?,
+        };
         let has_payload = matches!(frame, Frame::Message { .. } | Frame::Write { .. } | Frame::Atomic { .. });
         let payload = has_payload.then_some(&operation.source);
         let intent = request.is_none().then_some(operation.intent);
@@ -100,6 +107,7 @@ impl Connection {
         })?;
         self.credits -= 1;
         if let Some(request) = request {
+            self.asked += usize::from(!matches!(request, Request::Offer { .. }));
             self.requests.insert(request);
         }
         self.posted.push_back(Posted::Frame { slot, length: operation.source.len(), intent });
@@ -121,14 +129,19 @@ impl Connection {
     /// Sends replies, then operations in order, then credits.
     fn send_waiting(&mut self, nic: &Nic) -> Result<(), Error> {
         while self.link.as_ref().is_some_and(|link| link.slots.has_free()) {
-            let Some((frame, payload)) = self.replies.pop_front() else { break };
+            // Those that need no credit pass those that do.
+            let is_possible = |(frame, _): &(Frame, Vec<u8>)| self.credits > 0 || !frame.needs_credit();
+            let Some(place) = self.replies.iter().position(is_possible) else { break };
+            let Some((frame, payload)) = self.replies.remove(place) else { break };
             let slot = self.post(&frame, |bytes| {
                 bytes[..payload.len()].copy_from_slice(&payload);
                 payload.len()
             })?;
             self.posted.push_back(Posted::Frame { slot, length: 0, intent: None });
-            if matches!(frame, Frame::Done { .. } | Frame::Reply { .. }) {
-                self.owed -= 1;
+            match frame {
+                Frame::Done { .. } | Frame::Reply { .. } => self.owed -= 1,
+                Frame::Taken { .. } => (self.offered, self.credits) = (self.offered - 1, self.credits - 1),
+                _ => {}
             }
         }
         while let Some(operation) = self.waiting.pop_front() {
@@ -194,9 +207,8 @@ impl State {
         self.collect_sent(key);
     }
 
-    /// Adds a frame that needs no credit.
+    /// Answers a frame.
     pub(super) fn reply(&mut self, key: usize, frame: Frame, payload: Vec<u8>) {
-        debug_assert!(!frame.needs_credit());
         let Some(connection) = self.connections.get_mut(key) else { return };
         connection.replies.push_back((frame, payload));
         self.mark_busy(key);
