@@ -1,5 +1,5 @@
 //! Peers that send frames that they should not: the endpoint completes all operations with them, accesses only its own
-//! memory, and continues to serve others.
+//! memory, and continues to serve others. `LONGMA_FI_ATTACKS` is the number of cases, 100 by default.
 
 use super::{Setup, Shared};
 use crate::abi::constants::{ADDR_UNSPEC, MSG, RECV, REMOTE_READ, REMOTE_WRITE, RMA, SEND, TAGGED};
@@ -195,7 +195,7 @@ fn attack(frames: &[(Frame, u16, Vec<u8>)], cut: usize) {
         let header = frame.encode(*credits, &mut bytes);
         bytes.truncate(header);
         bytes.extend(payload);
-        bytes.truncate(cut.max(1).min(SLOT));
+        bytes.truncate(cut.clamp(1, SLOT));
         if !attacker.send(&bytes) {
             break;
         }
@@ -233,7 +233,7 @@ fn attack(frames: &[(Frame, u16, Vec<u8>)], cut: usize) {
 
 proptest! {
     #![proptest_config(ProptestConfig { max_shrink_iters: 20, failure_persistence: None, ..ProptestConfig::with_cases(
-        std::env::var("LONGMA_FI_ATTACKS").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
+        std::env::var("LONGMA_FI_ATTACKS").ok().and_then(|text| text.parse().ok()).unwrap_or(100)
     ) })]
 
     #[test]
