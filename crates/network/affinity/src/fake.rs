@@ -22,6 +22,8 @@ pub struct FakeHost {
     threads: Mutex<BTreeMap<u32, CpuSet>>,
     sockets: Mutex<Option<Vec<Socket>>>,
     writes: Mutex<Vec<(String, String)>>,
+    /// Driver of all its interfaces without a device; `None` if it is not known.
+    pub link_driver: Option<String>,
     /// RSS configuration of all its interfaces; `None` if drivers do not report one.
     pub rss_table: Option<RssTable>,
     /// UDP sockets.
@@ -188,6 +190,10 @@ impl Host for FakeHost {
             value.next_multiple_of(self.rounded.get(&fact).copied().unwrap_or(1)),
         );
         Ok(())
+    }
+
+    fn link_driver(&self, _interface: &str) -> Option<String> {
+        self.link_driver.clone()
     }
 
     fn rss_table(&self, _interface: &str) -> io::Result<RssTable> {

@@ -60,6 +60,11 @@ pub trait Host: Sync {
     /// The error of the operating system.
     fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()>;
 
+    /// Name of the driver of an interface, also of one without a device, such as `macvlan`; `None` if it is not known.
+    fn link_driver(&self, _interface: &str) -> Option<String> {
+        None
+    }
+
     /// RSS configuration of an interface's driver.
     ///
     /// # Errors
@@ -235,6 +240,10 @@ impl Host for Tree {
 
     fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()> {
         self.in_namespace(|| driver::set(interface, fact, value))
+    }
+
+    fn link_driver(&self, interface: &str) -> Option<String> {
+        self.in_namespace(|| links::driver_of(interface)).ok()
     }
 
     fn rss_table(&self, interface: &str) -> io::Result<RssTable> {

@@ -4,6 +4,7 @@
 //! Source: netdevice(7), rtnetlink(7); Linux fs/sysfs/mount.c: a /sys shows the namespace of the process that mounted
 //! it.
 
+use crate::ethtool::exchange;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString};
 use std::io;
@@ -41,6 +42,22 @@ pub(crate) fn name_of(index: u32) -> io::Result<String> {
     }
     // SAFETY: as above.
     Ok(unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned())
+}
+
+/// Name of the driver of an interface. Source: Linux include/uapi/linux/ethtool.h (struct ethtool_drvinfo).
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn driver_of(name: &str) -> io::Result<String> {
+    const GET_DRIVER: u32 = 3;
+    /// Words of the structure: the command, the names, and numbers.
+    const WORDS: usize = 49;
+    let mut words = [0u32; WORDS];
+    words[0] = GET_DRIVER;
+    exchange(name, &mut words)?;
+    let driver: Vec<u8> = words[1..9].iter().flat_map(|word| word.to_ne_bytes()).collect();
+    let length = driver.iter().position(|byte| *byte == 0).unwrap_or(driver.len());
+    Ok(String::from_utf8_lossy(&driver[..length]).into_owned())
 }
 
 fn missing() -> io::Error {

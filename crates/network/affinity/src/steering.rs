@@ -243,6 +243,22 @@ mod tests {
         assert!(error.contains("mv0 is a macvlan, and the interfaces below it are not visible"), "{error}");
     }
 
+    /// Linux 6.1 states no type for a macvlan, and in a container nothing links to its NIC. Only its driver tells.
+    #[test]
+    fn a_macvlan_in_a_container_is_known_by_its_driver_and_a_veth_is_not_one() {
+        let mut host = host();
+        host.put("sys/class/net/mv0/queues/rx-0/rps_cpus", "0");
+        for (driver, is_refused) in [("macvlan", true), ("ipvlan", true), ("veth", false)] {
+            host.link_driver = Some(driver.into());
+            let nic = interface::read(&host, &"mv0".parse().unwrap()).unwrap();
+            assert_eq!(Steering::of(&nic).is_err(), is_refused, "{driver}");
+        }
+        // An interface with a device receives packets itself.
+        host.link_driver = Some("macvlan".into());
+        host.put("sys/class/net/eth1/device/numa_node", "0");
+        assert!(Steering::of(&interface::read(&host, &"eth1".parse().unwrap()).unwrap()).is_ok());
+    }
+
     #[test]
     fn an_interface_without_interrupts_or_with_managed_ones_is_steered_in_software() {
         let mut host = host();

@@ -77,6 +77,13 @@ pub(super) fn kind(host: &dyn Host, name: &Interface) -> Kind {
         let lower = lower_links(&files);
         !lower.is_empty() && (!has("device") || lower.iter().any(|name| exists(host, name)))
     };
+    // Not all kernels state the type. Without a visible lower interface, as in a container, only the driver tells.
+    let driver = if has("device") { None } else { host.link_driver(name.name()) };
+    match driver.as_deref() {
+        Some("macvlan") => return Kind::Macvlan,
+        Some("ipvlan") => return Kind::Ipvlan,
+        _ => {}
+    }
     if has("bonding") {
         Kind::Bond
     } else if has("bridge") || has("brif") {

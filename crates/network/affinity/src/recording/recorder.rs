@@ -172,6 +172,10 @@ impl Host for Recorder<'_> {
         Ok(value)
     }
 
+    fn link_driver(&self, interface: &str) -> Option<String> {
+        self.host.link_driver(interface)
+    }
+
     fn rss_table(&self, interface: &str) -> io::Result<RssTable> {
         let table = self.host.rss_table(interface)?;
         self.facts(interface, |facts, name| facts.has_rss_table.extend([name]));
