@@ -33,11 +33,8 @@ fn change(effect: &Effect) -> String {
 }
 
 fn effects_section(effects: &[Effect]) -> Section {
-    let mean = |effect: &Effect, interval: &Interval| Mean {
-        label: change(effect),
-        group: 0,
-        interval: interval.clone(),
-    };
+    let mean =
+        |effect: &Effect, interval: &Interval| Mean { label: change(effect), group: 0, interval: *interval };
     let gbps: Vec<Mean> = effects.iter().map(|effect| mean(effect, &effect.gbps)).collect();
     let core_ms: Vec<Mean> =
         effects.iter().filter_map(|effect| Some(mean(effect, effect.core_ms.as_ref()?))).collect();
@@ -83,7 +80,7 @@ fn throughputs(by_variant: &[(Variant, Analysis)]) -> Section {
         };
         for class in &analysis.classes {
             let group = present.iter().position(|of| *of == class.class).unwrap_or(0);
-            means.push(Mean { label: label.clone(), group, interval: class.gbps.clone() });
+            means.push(Mean { label: label.clone(), group, interval: class.gbps });
             rows.push(vec![
                 name.clone(),
                 class.class.word().into(),
