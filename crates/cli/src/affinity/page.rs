@@ -194,6 +194,7 @@ fn table(campaign: &Campaign<'_>, matrix: &Matrix<'_>) -> Table {
             machine: None,
             settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
             values: values.clone(),
+            intervals: Vec::new(),
             failure: None,
             shortened: false,
         })
