@@ -93,7 +93,12 @@ fn the_softirq_time_of_a_cpu_is_that_of_queues_with_packets() {
         host.put(&format!("proc/irq/{irq}/smp_affinity_list"), cpu);
         host.put(&format!("proc/irq/{irq}/affinity_hint"), if cpu == "0" { "1" } else { "4" });
     }
-    let table = |queue: u32| RssTable { key: vec![0; 40], table: vec![queue; 4], ports: [true; 2] };
+    let table = |queue: u32| RssTable {
+        key: vec![0; 40],
+        table: vec![queue; 4],
+        ports: [true; 2],
+        datagram_ports: [Some(true); 2],
+    };
     let stat =
         |ticks: u64| format!("cpu0 0 0 0 {ticks} 0 0 0 0\ncpu2 0 0 0 0 0 0 {ticks} 0\nprocs_running 1\n");
     for (queue, load) in [(0, 0.0), (1, 1.0)] {
@@ -127,7 +132,12 @@ fn an_rss_table_that_interrupts_refute_is_not_used_until_it_changes() {
     let mut host = host();
     host.put("sys/class/net/eth0/queues/rx-1/rps_cpus", "0");
     host.put("proc/irq/51/smp_affinity_list", "2");
-    let table = |queue: u32| RssTable { key: vec![0; 40], table: vec![queue; 4], ports: [true; 2] };
+    let table = |queue: u32| RssTable {
+        key: vec![0; 40],
+        table: vec![queue; 4],
+        ports: [true; 2],
+        datagram_ports: [Some(true); 2],
+    };
     host.rss_table = Some(table(0));
     let mut watch = watch();
     let (mut bytes, mut counts) = (0, [0, 0]);
