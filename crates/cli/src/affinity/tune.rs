@@ -130,6 +130,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     let log = arguments.state.open()?;
+    if let Some(path) = &arguments.metrics_file {
+        let written = Metrics::default().write(path);
+        written.map_err(|error| format!("--metrics-file {}: {error}", display_path(path)))?;
+    }
     let exporter = arguments.metrics_listen.map(listen).transpose()?;
     let mut session = Session {
         arguments,

@@ -21,6 +21,10 @@ const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const MAX_REQUEST: usize = 8 << 10;
 /// How long a client may take to send its request and to receive the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Number of clients that are served at once.
+const MAX_CLIENTS: usize = 32;
+/// Interval at which a further client waits for its turn.
+const NAP: Duration = Duration::from_millis(10);
 
 /// The metrics.
 #[derive(Clone, Debug, Default)]
@@ -103,8 +107,13 @@ impl Metrics {
     /// Replaces the file at `path` with the text. A reader sees the old or the new one.
     ///
     /// # Errors
-    /// The error of the operating system.
+    /// The error of the operating system; a device, a pipe or a folder is not replaced.
     pub fn write(&self, path: &Path) -> io::Result<()> {
+        if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+            return Err(io::Error::other("it exists and is not a file"));
+        }
+        // A link stays, and the file that it leads to is replaced.
+        let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
         // The collector reads only names that end with `.prom`.
@@ -129,7 +138,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Listens on `address`. A thread serves one client at a time, and ends with the process.
+    /// Listens on `address`. A thread for each client, up to [`MAX_CLIENTS`], serves it, and ends with the process.
     ///
     /// # Errors
     /// The error of the operating system: the address is in use.
@@ -139,10 +148,22 @@ impl Exporter {
         let text = Arc::new(Mutex::new(Metrics::default().text()));
         let shared = text.clone();
         std::thread::Builder::new().name("metrics".into()).spawn(move || {
+            let clients = Arc::new(());
             for client in listener.incoming() {
                 match client {
-                    // If a client disconnects, only its own response is lost.
-                    Ok(client) => drop(answer(client, &shared)),
+                    // Each client holds a reference. Further ones wait, at most until the first request's time is over.
+                    Ok(client) => {
+                        while Arc::strong_count(&clients) > MAX_CLIENTS {
+                            std::thread::sleep(NAP);
+                        }
+                        let (shared, served) = (shared.clone(), clients.clone());
+                        // If a client disconnects, only its own response is lost.
+                        let serve = move || {
+                            let _ = answer(client, &shared);
+                            drop(served);
+                        };
+                        drop(std::thread::Builder::new().name("metrics client".into()).spawn(serve));
+                    }
                     // Without free descriptors, accepting fails at once.
                     Err(_) => std::thread::sleep(PATIENCE),
                 }

@@ -71,21 +71,37 @@ pub fn install(
     Ok(path)
 }
 
+/// Options whose values are paths. systemd starts a unit in the root folder, so they must be absolute.
+const PATHS: [&str; 2] = ["--state", "--metrics-file"];
+
 /// The options of `tune` for its unit, from the words of a command line after `tune`: without the installation and the
-/// journal.
+/// journal, and with absolute paths.
 pub fn options(words: impl IntoIterator<Item = String>) -> Vec<String> {
-    let (mut kept, mut is_value) = (Vec::new(), false);
+    let (mut kept, mut is_value, mut is_path) = (Vec::new(), false, false);
     for word in words {
         let is_option = |name: &str| word == name || word.starts_with(&format!("{name}="));
         if std::mem::take(&mut is_value) {
             continue;
         }
+        if std::mem::take(&mut is_path) {
+            kept.push(absolute(&word));
+            continue;
+        }
+        if let Some((name, path)) = word.split_once('=').filter(|(name, _)| PATHS.contains(name)) {
+            kept.push(format!("{name}={}", absolute(path)));
+            continue;
+        }
+        is_path = PATHS.contains(&word.as_str());
         is_value = word == "--journal";
         if !is_option("--journal") && !is_option("--install") {
             kept.push(word);
         }
     }
     kept
+}
+
+fn absolute(path: &str) -> String {
+    std::path::absolute(path).map_or_else(|_| path.into(), |path| path.to_string_lossy().into_owned())
 }
 
 /// The command of a unit.
@@ -149,6 +165,19 @@ mod tests {
         );
         assert_eq!(line("ExecStopPost="), r#"/usr/bin/longma affinity restore --journal "/run/my journal""#);
         assert!(unit(Path::new("/x"), &["a\nExecStart=/bin/evil".into()], Path::new("/j")).is_err());
+    }
+
+    #[test]
+    fn paths_in_a_unit_are_absolute() {
+        let words = ["--state", "log", "--metrics-file=/x/m.prom", "--metrics-file=m.prom"];
+        let here = std::env::current_dir().unwrap().to_string_lossy().into_owned();
+        let expected = [
+            "--state".to_string(),
+            format!("{here}/log"),
+            "--metrics-file=/x/m.prom".into(),
+            format!("--metrics-file={here}/m.prom"),
+        ];
+        assert_eq!(options(words.map(String::from)), expected);
     }
 
     /// /run is empty after a boot, and `tune` creates no folder for a journal that is named.

@@ -52,8 +52,12 @@ fn clients_get_the_newest_figures_and_wrong_requests_an_answer() {
     assert!(of(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(of(b"\xff\xfe\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(!of(&[b'x'; 3 * MAX_REQUEST]).contains("200 OK"));
-    // One that says nothing delays others, but does not block them.
-    let _silent = TcpStream::connect(exporter.address()).unwrap();
+    // Those that say nothing do not delay others.
+    let _silent: Vec<_> =
+        (0..MAX_CLIENTS / 2).map(|_| TcpStream::connect(exporter.address()).unwrap()).collect();
+    let start = std::time::Instant::now();
+    assert!(of(b"GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+    assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     assert!(of(b"HEAD /metrics HTTP/1.1\r\n\r\n").ends_with("\r\n\r\n"));
 }
 
@@ -66,4 +70,18 @@ fn the_file_is_replaced_whole() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), metrics().text());
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert!(metrics().write(&folder.path().join("missing/longma.prom")).is_err());
+
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink("longma.prom", &link).unwrap();
+    Metrics::default().write(&link).unwrap();
+    assert!(link.is_symlink());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), Metrics::default().text());
+    // A device must not be replaced by a file: the host needs it.
+    for other in [Path::new("/dev/null"), folder.path()] {
+        assert!(
+            metrics().write(other).unwrap_err().to_string().contains("is not a file"),
+            "{}",
+            other.display()
+        );
+    }
 }
