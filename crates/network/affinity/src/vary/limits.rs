@@ -27,11 +27,43 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
     variants.iter().flatten().find_map(is_beyond)
 }
 
+/// The least MTU of a link with IPv6. Source: RFC 8200, section 5.
+const MIN_IPV6_MTU: u64 = 1280;
+
 fn mtu(host: &dyn Host, nic: &Nic, value: &Value) -> Option<String> {
-    let name = &nic.name;
-    let sizes =
-        host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(&value.number().unwrap_or(0)))?;
-    Some(format!("{name} accepts packets of {} to {} bytes", sizes.start(), sizes.end()))
+    let (name, bytes) = (&nic.name, value.number()?);
+    if let Some(sizes) = host.packet_sizes(name.name()).ok().filter(|sizes| !sizes.contains(&bytes)) {
+        return Some(format!("{name} accepts packets of {} to {} bytes", sizes.start(), sizes.end()));
+    }
+    if host.ends_with_writer() {
+        return None;
+    }
+    let has_ipv6 = || {
+        let addresses = host.read("proc/net/if_inet6").unwrap_or_default();
+        addresses.lines().any(|line| line.split_whitespace().last() == Some(name.name()))
+    };
+    if bytes < MIN_IPV6_MTU && has_ipv6() {
+        return Some(format!(
+            "below {MIN_IPV6_MTU}, the kernel deletes the IPv6 addresses and routes of {name}, which a sweep cannot restore"
+        ));
+    }
+    let above = upper_with_larger_mtu(host, name.name(), bytes)?;
+    Some(format!(
+        "the kernel would reduce the MTU of {above}, which is on {name}, and a sweep cannot restore it"
+    ))
+}
+
+/// An interface on `name`, such as a VLAN or a macvlan, whose MTU the kernel reduces with that of `name`. Bridges and
+/// bonds set their own.
+fn upper_with_larger_mtu(host: &dyn Host, name: &str, bytes: u64) -> Option<String> {
+    let uppers = host.names(&format!("sys/class/net/{name}")).into_iter();
+    let mut uppers = uppers.filter_map(|entry| entry.strip_prefix("upper_").map(str::to_string));
+    uppers.find(|upper| {
+        let of = |file: &str| format!("sys/class/net/{upper}/{file}");
+        let is_master = !host.names(&of("bridge")).is_empty() || !host.names(&of("bonding")).is_empty();
+        let mtu = host.read(&of("mtu")).ok().and_then(|text| text.parse::<u64>().ok());
+        !is_master && mtu.is_some_and(|mtu| mtu > bytes)
+    })
 }
 
 /// Compares with a maximum that the drivers of the physical interfaces report.
