@@ -47,8 +47,12 @@ pub fn write_page(path: &Path, results: Option<&Path>, page: &str) -> Result<(),
         .map_err(|error| format!("cannot write {}: {error}", display_path(path)))
 }
 
-/// Rejects a page that would overwrite the results file.
+/// Rejects a page that would overwrite the results file, or whose folder does not exist.
 pub fn check_page(path: &Path, results: Option<&Path>) -> Result<(), String> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
+        return Err(format!("--html {}: there is no folder {}", display_path(path), display_path(folder)));
+    }
     match results.is_some_and(|results| path == results || is_one_file(path, results)) {
         false => Ok(()),
         true => Err(format!(
