@@ -139,7 +139,7 @@ fn remote_memory_is_accessed_as_it_permits() {
 #[test]
 #[ignore = "needs libfabric: ./test libfabric"]
 fn connected_endpoints_exchange_messages_until_one_side_ends() {
-    run_cases("connected.c", &["all"]);
+    run_cases("connected.c", &["all", "killed"]);
 }
 
 #[test]

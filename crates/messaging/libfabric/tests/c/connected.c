@@ -70,8 +70,24 @@ static void exchange(struct side *side, struct fid_ep *ep) {
     }
 }
 
+// The receive fails because the connection has ended.
+static void fails(struct side *side, void *context) {
+    struct fi_cq_err_entry error = failure(side);
+    if (error.op_context != context || error.err != FI_ECONNRESET || !(error.flags & FI_RECV))
+        FAIL("%s, flags %lx", fi_strerror(error.err), (long)error.flags);
+}
+
+// Receives that are posted after the end of the connection.
+static void receives_fail(struct side *side, struct fid_ep *ep) {
+    static char in[2];
+    OK(fi_recv(ep, in, 1, NULL, FI_ADDR_UNSPEC, in));
+    fails(side, in);
+    OK(fi_trecv(ep, in + 1, 1, NULL, FI_ADDR_UNSPEC, 1, 0, in + 1));
+    fails(side, in + 1);
+}
+
 static void listener(struct side *side) {
-    char name[64] = {0};
+    char name[64] = {0}, in[3];
     size_t length = sizeof name;
     struct fid_pep *pep, *other;
     side->info = ask_connected(NULL, 0);
@@ -100,8 +116,16 @@ static void listener(struct side *side) {
     fi_freeinfo(entry.info);
     CHECK(event(FI_CONNECTED).fid == &ep->fid);
     exchange(side, ep);
-    // The other ends the connection.
+    // The other sends two messages and ends the connection: receives get the messages, the others fail.
+    OK(fi_recv(ep, in, 1, NULL, FI_ADDR_UNSPEC, in));
+    OK(fi_trecv(ep, in + 1, 1, NULL, FI_ADDR_UNSPEC, 0, -1, in + 1));
+    meet(side);
     CHECK(event(FI_SHUTDOWN).fid == &ep->fid);
+    CHECK(completion(side).op_context == in && in[0] == 'a');
+    fails(side, in + 1);
+    OK(fi_recv(ep, in + 2, 1, NULL, FI_ADDR_UNSPEC, in + 2));
+    CHECK(completion(side).op_context == in + 2 && in[2] == 'b');
+    receives_fail(side, ep);
     REFUSED(FI_ENOTCONN, fi_send(ep, name, 1, NULL, FI_ADDR_UNSPEC, NULL));
     OK(fi_close(&ep->fid));
     OK(fi_close(&pep->fid));
@@ -118,6 +142,7 @@ static void connector(struct side *side) {
         struct fid_ep *ep = open_endpoint(side, side->info);
         REFUSED(FI_ENOTCONN, fi_send(ep, name, 1, NULL, FI_ADDR_UNSPEC, NULL));
         REFUSED(FI_EINVAL, fi_connect(ep, "nonsense", NULL, 0));
+        if (round < 2) OK(fi_recv(ep, found, 1, NULL, FI_ADDR_UNSPEC, found));
         OK(fi_connect(ep, round == 0 ? "longma://nobody-listens-here" : name, NULL, 0));
         REFUSED(FI_EISCONN, fi_connect(ep, name, NULL, 0));
         if (round < 2) {
@@ -126,13 +151,20 @@ static void connector(struct side *side) {
             uint32_t number;
             REFUSED(FI_EAVAIL, fi_eq_sread(events, &number, &entry, sizeof entry, 20000, 0));
             CHECK(fi_eq_readerr(events, &error, 0) == sizeof error && error.err == FI_ECONNREFUSED && error.fid == &ep->fid);
+            CHECK(failure(side).err == FI_ECONNREFUSED);
         } else {
             CHECK(event(FI_CONNECTED).fid == &ep->fid);
             OK(fi_getpeer(ep, found, &length));
             CHECK(!strcmp(found, name));
             exchange(side, ep);
+            OK(fi_recv(ep, found, 1, NULL, FI_ADDR_UNSPEC, found));
+            meet(side);
+            POSTED(side, fi_inject(ep, "a", 1, FI_ADDR_UNSPEC));
+            POSTED(side, fi_inject(ep, "b", 1, FI_ADDR_UNSPEC));
             OK(fi_shutdown(ep, 0));
             CHECK(event(FI_SHUTDOWN).fid == &ep->fid);
+            fails(side, found);
+            receives_fail(side, ep);
         }
         OK(fi_close(&ep->fid));
     }
@@ -148,4 +180,52 @@ static void act(struct side *side) {
     fi_freeinfo(side->info);
 }
 
-int main(void) { return in_two_processes(act); }
+// The connected process is killed.
+static void killed(struct side *side) {
+    char name[64] = {0}, in[2];
+    size_t length = sizeof name;
+    struct fid_pep *pep;
+    struct fid_ep *ep;
+    pid_t child = getpid();
+    if (!side->is_first) {
+        hear(side, name, sizeof name);
+        side->info = ask_connected(name, 0);
+        open_fabric(side, side->info);
+        ep = open_endpoint(side, side->info);
+        OK(fi_connect(ep, name, NULL, 0));
+        event(FI_CONNECTED);
+        say(side, &child, sizeof child);
+        for (;;) pause();
+    }
+    side->info = ask_connected(NULL, 0);
+    open_fabric(side, side->info);
+    OK(fi_passive_ep(side->fabric, side->info, &pep, NULL));
+    OK(fi_pep_bind(pep, &events->fid, 0));
+    OK(fi_listen(pep));
+    OK(fi_getname(&pep->fid, name, &length));
+    say(side, name, sizeof name);
+    struct connection_event entry = event(FI_CONNREQ);
+    ep = open_endpoint(side, entry.info);
+    // A receive may be posted before there is a connection.
+    OK(fi_recv(ep, in, 1, NULL, FI_ADDR_UNSPEC, in));
+    OK(fi_accept(ep, NULL, 0));
+    fi_freeinfo(entry.info);
+    event(FI_CONNECTED);
+    OK(fi_trecv(ep, in + 1, 1, NULL, FI_ADDR_UNSPEC, 0, -1, in + 1));
+    hear(side, &child, sizeof child);
+    kill(child, SIGKILL);
+    event(FI_SHUTDOWN);
+    // Tagged ones come first.
+    fails(side, in + 1);
+    fails(side, in);
+    receives_fail(side, ep);
+    OK(fi_close(&ep->fid));
+    exit(0);
+}
+
+int main(int count, char **arguments) {
+    if (count != 2) FAIL("usage: connected CASE");
+    if (!strcmp(arguments[1], "all")) return in_two_processes(act);
+    if (!strcmp(arguments[1], "killed")) return in_two_processes(killed);
+    FAIL("no such case");
+}

@@ -1,6 +1,7 @@
 //! The end of a connection: whatever is unfinished on it is reported as failed.
 
 use super::{Notice, Received, State, Unexpected};
+use crate::abi::constants::ADDR_NOTAVAIL;
 use crate::core::connection::{Posted, Purpose, Request};
 use crate::core::error::Failure;
 use crate::core::log::info;
@@ -44,8 +45,10 @@ impl State {
             self.by_vi.remove(&link.vi.number());
         }
         self.busy.retain(|&other| other != key);
-        if self.only == Some(key) {
+        let is_only = self.only == Some(key);
+        if is_only {
             self.only = None;
+            self.only_ended = Some(failure);
             let is_established = connection.link.is_some();
             self.notify(if is_established { Notice::Ended } else { Notice::Failed(failure) });
         }
@@ -89,8 +92,11 @@ impl State {
         }
         let is_connected =
             self.connections.iter().any(|(_, other)| other.peer.is_some() && other.peer == connection.peer);
-        if !is_connected {
-            self.fail_directed_receives(connection.source, failure);
+        if is_only {
+            // Only this peer could have sent to it.
+            self.fail_receives(connection.source, failure, |_| true);
+        } else if !is_connected && connection.source != ADDR_NOTAVAIL {
+            self.fail_receives(connection.source, failure, |pattern| pattern.source == connection.source);
         }
     }
 

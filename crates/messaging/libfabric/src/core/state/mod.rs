@@ -171,6 +171,8 @@ pub(crate) struct State {
     ended: HashMap<Name, Failure>,
     /// The only connection of an endpoint of type MSG.
     pub(crate) only: Option<usize>,
+    /// Why that connection has ended, until there is another.
+    only_ended: Option<Failure>,
     pub(crate) messages: MatchList<Receive, Unexpected>,
     pub(crate) tagged: MatchList<Receive, Unexpected>,
     /// The memory of unexpected messages, bytes.
@@ -201,6 +203,7 @@ impl State {
             generation: u64::MAX,
             ended: HashMap::new(),
             only: None,
+            only_ended: None,
             messages: MatchList::default(),
             tagged: MatchList::default(),
             unexpected_bytes: 0,
@@ -264,12 +267,13 @@ impl State {
     }
 
     /// Why the last connection to a peer has ended, if there is no other. A peer that has never been connected may still
-    /// connect.
+    /// connect. An endpoint of type MSG has one peer, whatever the number.
     fn why_ended(&self, number: u64) -> Option<Failure> {
+        let Some(vector) = &self.setup.vector else { return self.only_ended };
         if number == ADDR_NOTAVAIL || self.ended.is_empty() {
             return None;
         }
-        let peer = self.setup.vector.as_ref()?.name(number)?;
+        let peer = vector.name(number)?;
         if self.by_name.contains_key(&peer) { None } else { self.ended.get(&peer).copied() }
     }
 
@@ -323,6 +327,7 @@ impl State {
         }
         let key = self.connections.insert(connection);
         self.only = Some(key);
+        self.only_ended = None;
         Ok(key)
     }
 

@@ -368,14 +368,15 @@ impl State {
         }
     }
 
-    /// The failure of all receives that only a peer could have served, after its last connection.
-    pub(super) fn fail_directed_receives(&mut self, source: u64, failure: Failure) {
-        if source == ADDR_NOTAVAIL {
-            return;
-        }
+    /// Fails the posted receives that only a peer could have served, after its last connection.
+    pub(super) fn fail_receives(
+        &mut self,
+        source: u64,
+        failure: Failure,
+        is_meant: impl Fn(&Pattern) -> bool,
+    ) {
         for is_tagged in [true, false] {
-            while let Some((pattern, receive)) =
-                self.list(is_tagged).withdraw(|pattern, _| pattern.source == source)
+            while let Some((pattern, receive)) = self.list(is_tagged).withdraw(|pattern, _| is_meant(pattern))
             {
                 let tag = if is_tagged { pattern.tag } else { 0 };
                 let received = Received { length: 0, tag, data: None, source };
