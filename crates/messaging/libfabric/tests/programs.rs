@@ -156,6 +156,12 @@ fn operations_with_a_peer_that_closed_fail_after_its_messages() {
 
 #[test]
 #[ignore = "needs libfabric: ./test libfabric"]
+fn a_forked_child_can_close_its_copies() {
+    run_cases("endings.c", &["forked"]);
+}
+
+#[test]
+#[ignore = "needs libfabric: ./test libfabric"]
 fn operations_with_a_peer_that_is_killed_fail() {
     let program = compile("cc", "endings.c", &["-lfabric"]);
     for seed in 1..=kills() {

@@ -71,6 +71,8 @@ pub(crate) struct Endpoint {
     state: Mutex<State>,
     listener: Option<Arc<Listener>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
+    /// The process that created it.
+    creator_pid: u32,
 }
 
 impl Endpoint {
@@ -97,7 +99,13 @@ impl Endpoint {
     fn new(setup: Setup, shared: &Arc<Shared>, nic: Nic) -> Result<Arc<Self>, Error> {
         let common = Arc::new(Common::new(&setup, nic)?);
         let state = Mutex::new(State::new(setup, shared.clone()));
-        Ok(Arc::new(Self { common, state, listener: None, acceptor: Mutex::new(None) }))
+        Ok(Arc::new(Self {
+            common,
+            state,
+            listener: None,
+            acceptor: Mutex::new(None),
+            creator_pid: std::process::id(),
+        }))
     }
 
     fn listen(setup: Setup, shared: &Arc<Shared>, nic: Nic) -> Result<Arc<Self>, Error> {
@@ -125,7 +133,13 @@ impl Endpoint {
         let thread = std::thread::Builder::new().name("longma-accept".into()).spawn(accept);
         let thread = thread.map_err(|error| Error::system("starting a thread that accepts", error))?;
         let state = Mutex::new(State::new(setup, shared.clone()));
-        Ok(Arc::new(Self { common, state, listener: Some(listener), acceptor: Mutex::new(Some(thread)) }))
+        Ok(Arc::new(Self {
+            common,
+            state,
+            listener: Some(listener),
+            acceptor: Mutex::new(Some(thread)),
+            creator_pid: std::process::id(),
+        }))
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
@@ -276,8 +290,18 @@ impl Endpoint {
         }
     }
 
-    /// Stops listening, and ends all connections after everything has been sent, or after a second.
-    pub(crate) fn close(&self) {
+    /// Stops listening, and ends all connections after everything has been sent, or after a second. In a forked child,
+    /// the endpoint is the parent's and stays as it is.
+    pub(crate) fn close(self: &Arc<Self>) {
+        if std::process::id() != self.creator_pid {
+            // The child does not have the threads, and one of them may have been changing the state when the process
+            // forked. So the copy is leaked, without what the program can close next.
+            if let Ok(mut state) = self.state.try_lock() {
+                state.setup.vector = None;
+                state.setup.notify = None;
+            }
+            return std::mem::forget(self.clone());
+        }
         if let Some(listener) = &self.listener {
             listener.close();
         }

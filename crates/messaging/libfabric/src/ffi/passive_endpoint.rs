@@ -12,7 +12,7 @@ use crate::core::log::{info, warning};
 use longma_locks::IgnorePoison;
 use longma_via::{ConnectionRequest, Error, Listener};
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -20,6 +20,8 @@ use std::time::Duration;
 struct Listening {
     listener: Arc<Listener>,
     thread: JoinHandle<()>,
+    /// The process that started the thread.
+    creator_pid: u32,
 }
 
 #[repr(C)]
@@ -155,7 +157,13 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
         // SAFETY: the argument of fi_close.
         let endpoint = unsafe { take::<PassiveEndpointObject>(fid)? };
-        if let Some(Listening { listener, thread }) = endpoint.listening.lock().ignore_poison().take() {
+        let listening = endpoint.listening.lock().ignore_poison().take();
+        if let Some(Listening { listener, thread, creator_pid }) = listening {
+            if std::process::id() != creator_pid {
+                // A forked child does not have the thread, and the parent still listens.
+                std::mem::forget(thread);
+                return Ok(0);
+            }
             listener.close();
             let _ = thread.join();
             endpoint.fabric.names.lock().ignore_poison().remove(&*endpoint.name.lock().ignore_poison());
@@ -167,7 +175,8 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 /// The thread of an endpoint that listens.
 struct Acceptor {
     listener: Arc<Listener>,
-    events: Arc<EventQueue>,
+    /// The object has the other reference, which the thread must not keep alive in a forked child.
+    events: Weak<EventQueue>,
     own: Name,
     format: AddressFormat,
     caps: u64,
@@ -191,6 +200,8 @@ impl Acceptor {
     }
 
     fn announce(&self, request: ConnectionRequest) {
+        // Without the queue, the request is refused.
+        let Some(events) = self.events.upgrade() else { return };
         let peer = Name::from_via_address(Kind::Connected, request.remote());
         let object = RequestObject {
             fid: fid(CLASS_CONNREQ, std::ptr::null_mut(), &REQUEST_FID),
@@ -205,7 +216,7 @@ impl Acceptor {
             return;
         }
         let endpoint = std::ptr::with_exposed_provenance_mut(self.endpoint);
-        self.events.push(Event::connection(EVENT_CONNREQ, endpoint, info));
+        events.push(Event::connection(EVENT_CONNREQ, endpoint, info));
     }
 }
 
@@ -230,7 +241,7 @@ unsafe extern "C" fn listen(pointer: *mut FidPep) -> i32 {
             let listener = Arc::new(endpoint.fabric.nic.listen(&own.via_address(Kind::Connected))?);
             let acceptor = Acceptor {
                 listener: listener.clone(),
-                events,
+                events: Arc::downgrade(&events),
                 own,
                 format: endpoint.format,
                 caps: endpoint.caps,
@@ -240,7 +251,7 @@ unsafe extern "C" fn listen(pointer: *mut FidPep) -> i32 {
             let thread = std::thread::Builder::new().name("longma-listen".into());
             let thread = thread.spawn(move || acceptor.run());
             let thread = thread.map_err(|error| Error::system("starting a thread that listens", error))?;
-            Ok(Listening { listener, thread })
+            Ok(Listening { listener, thread, creator_pid: std::process::id() })
         };
         match start() {
             Ok(started) => *listening = Some(started),

@@ -86,6 +86,14 @@ static void receives_fail(struct side *side, struct fid_ep *ep) {
     fails(side, in + 1);
 }
 
+static void close_rest(struct side *side) {
+    OK(fi_close(&side->cq->fid));
+    OK(fi_close(&side->domain->fid));
+    OK(fi_close(&events->fid));
+    OK(fi_close(&side->fabric->fid));
+    fi_freeinfo(side->info);
+}
+
 static void listener(struct side *side) {
     char name[64] = {0}, in[3];
     size_t length = sizeof name;
@@ -102,6 +110,8 @@ static void listener(struct side *side) {
     OK(fi_setname(&other->fid, name, length));
     REFUSED(FI_EADDRINUSE, fi_listen(other));
     OK(fi_close(&other->fid));
+    // A child drops its copy: this process still listens.
+    IN_A_CHILD(OK(fi_close(&pep->fid)));
     say(side, name, sizeof name);
     // The first request is rejected, the second accepted.
     struct connection_event entry = event(FI_CONNREQ);
@@ -115,6 +125,7 @@ static void listener(struct side *side) {
     REFUSED(FI_EOPBADSTATE, fi_accept(ep, NULL, 0));
     fi_freeinfo(entry.info);
     CHECK(event(FI_CONNECTED).fid == &ep->fid);
+    IN_A_CHILD(OK(fi_close(&pep->fid)); OK(fi_close(&ep->fid)); close_rest(side));
     exchange(side, ep);
     // The other sends two messages and ends the connection: receives get the messages, the others fail.
     OK(fi_recv(ep, in, 1, NULL, FI_ADDR_UNSPEC, in));
@@ -173,11 +184,7 @@ static void connector(struct side *side) {
 static void act(struct side *side) {
     if (side->is_first) listener(side);
     else connector(side);
-    OK(fi_close(&side->cq->fid));
-    OK(fi_close(&side->domain->fid));
-    OK(fi_close(&events->fid));
-    OK(fi_close(&side->fabric->fid));
-    fi_freeinfo(side->info);
+    close_rest(side);
 }
 
 // The connected process is killed.

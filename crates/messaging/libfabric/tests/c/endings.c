@@ -97,6 +97,21 @@ static void closed(struct side *side) {
     close_side(side);
 }
 
+// A forked child closes its copies of all objects, and its parent's continue to work.
+static void forked(struct side *side) {
+    char in;
+    start(side);
+    for (int round = 0; round < 3; round++) {
+        OK(fi_recv(side->ep, &in, 1, NULL, side->peer, NULL));
+        POSTED(side, fi_inject(side->ep, "abc" + round, 1, side->peer));
+        completion(side);
+        CHECK(in == "abc"[round]);
+        if (round == 1) IN_A_CHILD(close_side(side));
+    }
+    meet(side);
+    close_side(side);
+}
+
 static void one_process(void) {
     enum { COUNT = 4 };
     static struct side sides[COUNT];
@@ -240,6 +255,7 @@ int main(int count, char **arguments) {
     if (!strcmp(arguments[1], "killed")) return in_two_processes(killed);
     if (!strcmp(arguments[1], "killed_in_exchange")) return in_two_processes(killed_in_exchange);
     if (!strcmp(arguments[1], "closed")) return in_two_processes(closed);
+    if (!strcmp(arguments[1], "forked")) return in_two_processes(forked);
     if (!strcmp(arguments[1], "one_process")) return one_process(), 0;
     if (!strcmp(arguments[1], "wrong_arguments")) return wrong_arguments(), 0;
     FAIL("no such case");

@@ -162,6 +162,20 @@ static inline struct fi_cq_err_entry failure(struct side *side) {
     return error;
 }
 
+// Does something in a forked child.
+#define IN_A_CHILD(act)                                                 \
+    do {                                                                \
+        int status_;                                                    \
+        pid_t child_ = fork();                                          \
+        CHECK(child_ >= 0);                                             \
+        if (child_ == 0) {                                              \
+            act;                                                        \
+            _exit(0);                                                   \
+        }                                                               \
+        CHECK(waitpid(child_, &status_, 0) == child_);                  \
+        if (status_) FAIL("the forked child ended with %x", status_);   \
+    } while (0)
+
 // Runs `act` in two processes.
 static inline int in_two_processes(void (*act)(struct side *)) {
     int sockets[2], status;
