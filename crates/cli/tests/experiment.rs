@@ -278,6 +278,27 @@ fn failed_points_wrong_input_and_host_faults_have_different_statuses() {
     assert!(help.contains("Exit statuses:") && help.contains("the host was at fault"), "{help}");
 }
 
+#[test]
+fn compare_fails_while_runs_of_a_mean_are_missing() {
+    let published = "[sources.book]\nkind = \"paper\"\ntitle = \"A book\"\n[[published]]\nvalues = { instructions = 1e5 }\nread = \"printed\"\nsource = \"book\"\n";
+    let text = QUEENS.replace("[\"4\", \"5\"]", "[\"4\"]\nseed = [1, 2]") + published;
+    let file = ExperimentFile::new(&text, "[parameters]", "replicates = [\"seed\"]\n[parameters]");
+    let (status, _, errors) = status_and_text(&file.output("run", &["--shard", "1/2"]));
+    assert_eq!(status, 0, "{errors}");
+    let (status, printed, errors) = status_and_text(&file.output("compare", &[]));
+    assert_eq!(status, 1, "{printed}{errors}");
+    assert!(printed.contains(" (1 of 2)"), "{printed}");
+    assert!(printed.contains("some means are of fewer runs than the experiment has: `"), "{printed}");
+    let (_, json, _) = status_and_text(&file.output("compare", &["--format", "json"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let value = &json[0]["values"][0];
+    assert_eq!((&value["runs"], &value["of"]), (&1.into(), &2.into()));
+    assert_eq!(status_and_text(&file.output("run", &[])).0, 0);
+    let (status, printed, errors) = status_and_text(&file.output("compare", &[]));
+    assert_eq!(status, 0, "{printed}{errors}");
+    assert!(!printed.contains(" of 2)") && !printed.contains("fewer"), "{printed}");
+}
+
 /// Runs the command under a resource limit.
 fn limited(command: &mut Command, resource: libc::__rlimit_resource_t, bytes: u64) -> Output {
     // SAFETY: between fork and exec only setrlimit and signal are called, which are safe there.

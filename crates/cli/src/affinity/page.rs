@@ -195,6 +195,7 @@ fn table(campaign: &Campaign<'_>, matrix: &Matrix<'_>) -> Table {
             settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
             values: values.clone(),
             intervals: Vec::new(),
+            replicates: 1,
             failure: None,
             shortened: false,
         })

@@ -5,7 +5,7 @@ use super::{Format, Outcome, VERSION, Which, find, status};
 use longma_command_line::output::{columns, has_colour, print, print_json, table as lay_out};
 use longma_lab::{
     Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict,
-    compare as compare_with_published, figures, number, page, whole_values, with_interval, write_atomically,
+    compare as compare_with_published, figures, page, whole_values, write_atomically,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -203,7 +203,9 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         let verdict = Verdict::of(&comparisons);
         let is_far =
             |c: &Comparison| within.is_some_and(|percent| c.deviation().is_some_and(|d| d * 100.0 > percent));
-        failed |= verdict.missing > 0 || comparisons.iter().any(is_far) || results.contradict(&campaign);
+        failed |= verdict.missing + verdict.partial > 0
+            || comparisons.iter().any(is_far)
+            || results.contradict(&campaign);
         objects.push(comparison_json(&experiment, &comparisons, &verdict));
         let _ = writeln!(text, "{}", experiment.parts().title);
         if comparisons.is_empty() {
@@ -222,8 +224,14 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         for (key, source) in &experiment.parts().sources {
             let _ = writeln!(text, "{key}: {}", source.title);
         }
-        if verdict.missing > 0 {
-            let _ = writeln!(text, "`{}` runs what is missing", which.command(&experiment));
+        let command = which.command(&experiment);
+        if verdict.partial > 0 {
+            let _ = writeln!(
+                text,
+                "some means are of fewer runs than the experiment has: `{command}` runs what is missing, and with --retry-failed also what failed"
+            );
+        } else if verdict.missing > 0 {
+            let _ = writeln!(text, "`{command}` runs what is missing");
         }
         text.push('\n');
     }
@@ -247,7 +255,7 @@ fn whole_form(
     comparisons: &[Comparison],
     registry: &Registry,
     results: &Results,
-) -> Option<Vec<Option<f64>>> {
+) -> Option<Vec<Option<String>>> {
     comparisons.iter().find(|one| one.shortened)?;
     let campaign = Campaign::plan(experiment, false, registry, VERSION).ok()?;
     let whole = compare_with_published(experiment, &Table::of(&campaign, results).summarized(&campaign));
@@ -257,7 +265,7 @@ fn whole_form(
 /// The rows of the comparison. `whole` has the values of the whole form beside those of the quick form.
 fn comparison_rows(
     comparisons: &[Comparison],
-    whole: Option<&[Option<f64>]>,
+    whole: Option<&[Option<String>]>,
     is_far: &dyn Fn(&Comparison) -> bool,
 ) -> String {
     let mut heading = row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO"]);
@@ -266,7 +274,7 @@ fn comparison_rows(
     }
     let mut rows = vec![heading];
     for (index, c) in comparisons.iter().enumerate() {
-        let ours = c.ours.map_or("-".into(), |ours| with_interval(ours, c.interval));
+        let ours = c.text().unwrap_or("-".into());
         let far = if is_far(c) { " !" } else { "" };
         let ratio = match c.holds() {
             Some(holds) => format!("{}{far}", if holds { "holds" } else { "fails" }),
@@ -274,7 +282,7 @@ fn comparison_rows(
         };
         let published = c.published.to_string();
         let mut cells = row([&c.point, &c.metric, &c.unit, &c.source, c.read, &published, &ours, &ratio]);
-        cells.extend(whole.map(|whole| whole[index].map_or("-".into(), number)));
+        cells.extend(whole.map(|whole| whole[index].clone().unwrap_or("-".into())));
         rows.push(cells);
     }
     table(rows, if whole.is_some() { 4 } else { 3 })
@@ -295,7 +303,7 @@ fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict:
     let one = |c: &Comparison| {
         let (low, high) = c.published.bounds().unwrap_or_default();
         json!({ "key": c.key, "point": c.point, "metric": c.metric, "unit": c.unit, "published": c.published.value(),
-            "at_least": low, "at_most": high, "holds": c.holds(), "ours": c.ours, "interval": c.interval, "ratio": c.ratio(), "source": c.source,
+            "at_least": low, "at_most": high, "holds": c.holds(), "ours": c.ours, "interval": c.interval, "runs": c.runs, "of": c.of, "ratio": c.ratio(), "source": c.source,
             "read": c.read, "note": c.note, "shortened": c.shortened })
     };
     json!({
@@ -303,6 +311,7 @@ fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict:
         "values": comparisons.iter().map(one).collect::<Vec<_>>(),
         "compared": verdict.compared,
         "missing": verdict.missing,
+        "partial": verdict.partial,
         "points": verdict.points,
         "near": verdict.near,
         "opposite": verdict.opposite,

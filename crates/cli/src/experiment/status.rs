@@ -8,7 +8,8 @@ use std::process::ExitCode;
 /// Exit statuses, for `--help`.
 pub const HELP: &str = "Exit statuses:
   0    all was done
-  1    a point failed, results contradict each other, or a published value has nothing near enough beside it
+  1    a point failed, results contradict each other, or a published value has nothing near enough beside it or
+       only the mean of a part of its runs
   2    wrong input: an option, a name, an experiment file, a machine, a program, a metric that nothing measures
   3    the host was at fault: a full disk, a limit on memory or time, a run killed from outside; nothing of it is kept, and the same
        command runs what is left again

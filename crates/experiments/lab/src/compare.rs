@@ -2,7 +2,7 @@
 
 use crate::experiment::{Expected, Experiment, Published};
 use crate::key::Key;
-use crate::table::{Row, Table};
+use crate::table::{Row, Table, with_runs};
 use longma_confidence::Interval;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,6 +29,10 @@ pub struct Comparison {
     pub ours: Option<f64>,
     /// Its interval, if it is the mean of replicates.
     pub interval: Option<Interval>,
+    /// Number of runs that the measured value is of; 0 without one.
+    pub runs: usize,
+    /// Number of runs that the experiment has at the point; `None` if none of them was run.
+    pub of: Option<usize>,
     /// Whether the point belongs to the quick form only and so runs less than the whole experiment.
     pub shortened: bool,
     /// Key of the source in the experiment file.
@@ -46,6 +50,8 @@ pub struct Verdict {
     pub compared: usize,
     /// Number of published values without one.
     pub missing: usize,
+    /// Number of published values beside which a mean is of fewer runs than the experiment has.
+    pub partial: usize,
     /// Number of points with these values.
     pub points: usize,
     /// Number of published values that all their points agree with: within 10 %, or within the bounds.
@@ -84,6 +90,17 @@ impl Comparison {
         let exceeded = self.ours.and_then(|ours| self.published.exceeded(ours));
         let nearest = self.published.value().or(exceeded).filter(|value| *value != 0.0)?;
         self.ours.map(|ours| (ours / nearest - 1.0).abs())
+    }
+
+    /// The measured value as text, with half of its interval, and the number of its runs if some are missing:
+    /// `3.10 ± 0.20 (3 of 10)`.
+    pub fn text(&self) -> Option<String> {
+        self.ours.map(|ours| with_runs(ours, self.interval, self.of.unwrap_or(self.runs)))
+    }
+
+    /// Whether the measured value is the mean of fewer runs than the experiment has.
+    pub fn is_partial(&self) -> bool {
+        self.ours.is_some() && self.of.is_some_and(|of| self.runs < of)
     }
 
     /// Whether the published value is met within 10 %, or the bound holds.
@@ -131,6 +148,8 @@ fn comparison(
     let index = table.metric(metric);
     let at =
         || published.at.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+    let ours = row.and_then(|row| row.values[index?]);
+    let interval = row.and_then(|row| row.interval(index?));
     Comparison {
         entry,
         key: row.map(|row| row.key.clone()),
@@ -138,8 +157,10 @@ fn comparison(
         metric: metric.into(),
         unit: index.map_or(String::new(), |index| table.metrics[index].unit.clone()),
         published: expected,
-        ours: row.and_then(|row| row.values[index?]),
-        interval: row.and_then(|row| row.interval(index?)),
+        ours,
+        interval,
+        runs: interval.map_or(usize::from(ours.is_some()), |interval| interval.count),
+        of: row.map(|row| row.replicates),
         shortened: row.is_some_and(|row| row.shortened),
         source: published.source.to_string(),
         read: published.read.word(),
@@ -161,6 +182,7 @@ impl Verdict {
         let is_near =
             |all: &[&Comparison]| all.iter().filter(|one| one.ours.is_some()).all(|one| one.is_near());
         let is_opposite = |all: &[&Comparison]| all.iter().any(|one| one.is_opposite());
+        let is_partial = |all: &[&Comparison]| all.iter().any(|one| one.is_partial());
         let of_one_metric = comparisons.iter().map(|one| &one.metric).collect::<BTreeSet<_>>().len() < 2;
         let is_plain = of_one_metric && values.values().all(|all| all.len() == 1);
         let deviations: Vec<_> = comparisons.iter().filter_map(|one| Some((one.deviation()?, one))).collect();
@@ -170,6 +192,7 @@ impl Verdict {
         Self {
             compared,
             missing: values.len() - compared,
+            partial: count(&is_partial),
             points: comparisons.iter().filter(|one| one.ours.is_some()).count(),
             near: count(&is_near),
             opposite: count(&is_opposite),
@@ -210,12 +233,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The measured values of `whole`, comparisons of the whole form, at the points of `comparisons`, those of the quick
+/// The measured values of `whole` as text: comparisons of the whole form, at the points of `comparisons`, those of the quick
 /// form.
-pub fn whole_values(comparisons: &[Comparison], whole: &[Comparison]) -> Vec<Option<f64>> {
+pub fn whole_values(comparisons: &[Comparison], whole: &[Comparison]) -> Vec<Option<String>> {
     let same = |one: &Comparison, other: &Comparison| {
         (one.entry, &one.metric, &one.point) == (other.entry, &other.metric, &other.point)
     };
-    let value = |one: &Comparison| whole.iter().find(|other| same(one, other))?.ours;
+    let value = |one: &Comparison| whole.iter().find(|other| same(one, other))?.text();
     comparisons.iter().map(value).collect()
 }

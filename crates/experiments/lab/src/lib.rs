@@ -49,5 +49,5 @@ pub use rehearse::RehearsalReport;
 pub use report::{Chapter, FigureFile, Section, figures, page, page_with};
 pub use setting::Setting;
 pub use store::{Contradiction, InvalidLine, Merged, Record, Results, Store, StoreError, Writer};
-pub use table::{Column, Row, Table, with_interval};
+pub use table::{Column, Row, Table};
 pub use workload::{Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload};

@@ -31,8 +31,8 @@ pub(crate) fn groups(campaign: &Campaign<'_>) -> Vec<Vec<usize>> {
 }
 
 impl Table {
-    /// The table with one row for all points that differ only in the experiment's `replicates`: the means of their values.
-    /// Its key is that of the first of these points. The same table if the experiment has no replicates.
+    /// The table with one row for all points that differ only in the experiment's `replicates`: the means of the values
+    /// that they have. Its key is that of the first of these points. The same table if the experiment has no replicates.
     pub fn summarized(&self, campaign: &Campaign<'_>) -> Self {
         if campaign.experiment.parts().replicates.is_empty() {
             return self.clone();
@@ -57,6 +57,7 @@ impl Table {
                 settings: kept.iter().map(|index| first.settings[*index].clone()).collect(),
                 values: intervals.iter().map(|interval| interval.map(|interval| interval.mean)).collect(),
                 intervals,
+                replicates: group.len(),
                 failure: first.failure.clone().filter(|_| all_failed),
                 shortened: rows.iter().any(|row| row.shortened),
             })

@@ -41,6 +41,9 @@ pub struct Row {
     pub values: Vec<Option<f64>>,
     /// The intervals of the values, if the row is the mean of several points: see [`Table::summarized`]. Otherwise empty.
     pub intervals: Vec<Option<Interval>>,
+    /// Number of points of the experiment that the row stands for: 1, or the number of replicates. A value is the mean
+    /// of fewer if some of them failed or are not run yet.
+    pub replicates: usize,
     /// Why there are no values.
     pub failure: Option<String>,
     /// Whether only the quick form has this point. Its run is shorter than those that published values refer to.
@@ -53,14 +56,26 @@ impl Row {
         self.intervals.get(metric).copied().flatten()
     }
 
-    /// The value of the metric with this index as text, with half of its interval; a dash if there is none.
+    /// The value of the metric with this index as text, with half of its interval, and the number of its runs if some are
+    /// missing: `3.10 ± 0.20 (3 of 10)`. A dash if there is none.
     pub fn text(&self, metric: usize) -> String {
-        self.values[metric].map_or("-".into(), |value| with_interval(value, self.interval(metric)))
+        let interval = self.interval(metric);
+        self.values[metric].map_or("-".into(), |value| with_runs(value, interval, self.replicates))
+    }
+}
+
+/// A value as text, with half of its interval if that is known, and the number of its runs if it is the mean of fewer
+/// than `replicates`: `3.10 ± 0.20 (3 of 10)`.
+pub(crate) fn with_runs(value: f64, interval: Option<Interval>, replicates: usize) -> String {
+    let text = with_interval(value, interval);
+    match interval.filter(|interval| interval.count < replicates) {
+        Some(interval) => format!("{text} ({} of {replicates})", interval.count),
+        None => text,
     }
 }
 
 /// A value as text, with half of its interval if that is known: `3.10 ± 0.20`.
-pub fn with_interval(value: f64, interval: Option<Interval>) -> String {
+pub(crate) fn with_interval(value: f64, interval: Option<Interval>) -> String {
     // A difference in the last bits is the arithmetic's.
     const ROUNDING: f64 = 1e-12;
     match interval.and_then(|interval| interval.half) {
@@ -106,6 +121,7 @@ impl Table {
                 settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
                 values: metrics.iter().map(|(name, _)| values.value(at, name)).collect(),
                 intervals: Vec::new(),
+                replicates: 1,
                 failure: record.failure.as_ref().map(|failure| failure.message.clone()),
                 shortened: campaign.shortened.contains(&point.key),
             })

@@ -72,12 +72,14 @@ fn replicates_become_one_row_with_the_interval_of_their_mean() {
         // The speed-up of each run is exact, so its interval has no length.
         let speed_up = summarized.rows[1].interval(1).unwrap();
         assert_eq!((speed_up.mean, speed_up.count), (3.0, 3));
-        assert_eq!(summarized.rows[1].text(1), "3 ± 0");
+        assert_eq!(summarized.rows[1].text(1), "3 ± 0 (3 of 4)");
         assert!(summarized.rows[0].text(0).contains(" ± "), "{}", summarized.rows[0].text(0));
 
         let comparisons = compare(campaign.experiment, &summarized);
         assert_eq!(comparisons.len(), 1);
         assert_eq!(comparisons[0].interval.unwrap().count, 3);
+        assert_eq!((comparisons[0].runs, comparisons[0].of), (3, Some(4)));
+        assert_eq!((Verdict::of(&comparisons).partial, Verdict::of(&comparisons).missing), (1, 0));
 
         let csv = summarized.to_csv();
         let lines: Vec<&str> = csv.lines().collect();
@@ -116,4 +118,23 @@ fn replicates_that_cannot_be_averaged_are_refused() {
         let report = checked.report.render(100, false);
         assert!(checked.experiment.is_none() && report.contains(message), "{report}");
     }
+}
+
+#[test]
+fn means_of_fewer_runs_than_the_point_has_say_so() {
+    with_table(TEXT, |campaign, table| {
+        let summarized = table.summarized(&campaign);
+        let text = summarized.rows[0].text(0);
+        assert!(text.contains(" ± ") && text.ends_with(" (3 of 4)"), "{text}");
+        let chapters = [Chapter { campaign, table: summarized, command: String::new() }];
+        let page = page(&chapters, "1");
+        // Two means of rates, two of speed-ups, and the one beside the published value.
+        assert_eq!(page.matches(" (3 of 4)<").count(), 5);
+        assert_eq!(page.matches("mean of 3 of 4)").count(), 2);
+    });
+    with_table(&TEXT.replace("fails_at = 4", "fails_at = 9"), |campaign, table| {
+        let summarized = table.summarized(&campaign);
+        assert!(!summarized.rows[0].text(0).contains(" of "), "{}", summarized.rows[0].text(0));
+        assert_eq!(Verdict::of(&compare(campaign.experiment, &summarized)).partial, 0);
+    });
 }

@@ -7,7 +7,7 @@ use crate::names::Names;
 use crate::point::Point;
 use crate::replicates::groups;
 use crate::setting::Setting;
-use crate::table::{Column, with_interval};
+use crate::table::{Column, Row, with_interval};
 use longma_confidence::Interval;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -139,12 +139,12 @@ pub(super) fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>
     let rows: BTreeMap<_, _> = table.rows.iter().map(|row| (&row.key, row)).collect();
     let values = |point: &Point, index: usize, name: &str| {
         let ours =
-            rows.get(&point.key).and_then(|row| Some((row.values[index]?, row.interval(index), false)));
+            rows.get(&point.key).and_then(|row| Some((row.values[index]?, row.interval(index), Some(*row))));
         let all = chapter.campaign.experiment.parts().published.iter();
         let published = all
             .filter(|p| p.is_of(point))
             .filter_map(|p| p.values.get(name))
-            .map(|value| (value.0, None, true));
+            .map(|value| (value.0, None, None));
         ours.into_iter().chain(published).collect::<Vec<_>>()
     };
     let experiment = chapter.campaign.experiment;
@@ -155,11 +155,11 @@ pub(super) fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>
     let mut panels: Vec<Panel<'a>> = Vec::new();
     for point in groups(&chapter.campaign).iter().map(|group| &chapter.campaign.points[group[0]]) {
         for (index, metric) in &metrics {
-            for (value, interval, published) in values(point, *index, &metric.name) {
+            for (value, interval, row) in values(point, *index, &metric.name) {
                 let place = place(plot, point, metric, metrics.len(), &redundant, names);
                 let kept = point.varied.iter().filter(|(name, _)| !experiment.is_replicate(name));
                 let label = names.label(kept.map(|(name, value)| (name, value)));
-                let tip = tip(&label, metric, value, interval, published);
+                let (tip, published) = (tip(&label, metric, value, interval, row), row.is_none());
                 let half = interval.and_then(|interval| interval.half);
                 let series = place.series.clone();
                 let cell = Cell { x: place.x, y: place.y, series: place.series, value, half, published, tip };
@@ -264,11 +264,15 @@ fn place(
     Position { x, y, series, panel }
 }
 
-fn tip(label: &str, metric: &Column, value: f64, interval: Option<Interval>, published: bool) -> String {
-    let whose = match (published, interval) {
-        (true, _) => "published".into(),
-        (false, None) => "ours".into(),
-        (false, Some(interval)) => format!("ours, mean of {}", interval.count),
+/// The tooltip of a value. `row` is that of a measured value.
+fn tip(label: &str, metric: &Column, value: f64, interval: Option<Interval>, row: Option<&Row>) -> String {
+    let whose = match (row, interval) {
+        (None, _) => "published".into(),
+        (Some(_), None) => "ours".into(),
+        (Some(row), Some(Interval { count, .. })) if count < row.replicates => {
+            format!("ours, mean of {count} of {}", row.replicates)
+        }
+        (Some(_), Some(interval)) => format!("ours, mean of {}", interval.count),
     };
     let at = if label.is_empty() { String::new() } else { format!("{label}\n") };
     format!("{at}{}: {} {} ({whose})", metric.title, with_interval(value, interval), metric.unit)

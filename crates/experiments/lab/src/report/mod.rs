@@ -16,7 +16,7 @@ pub use standalone::{FigureFile, figures};
 
 use crate::campaign::Campaign;
 use crate::compare::{Comparison, Verdict, compare};
-use crate::table::{Table, with_interval};
+use crate::table::Table;
 use std::fmt::Write as _;
 
 /// An experiment with its results.
@@ -287,7 +287,7 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
     );
     out.push_str("<div class=\"wide\"><table class=\"published\"><thead><tr><th>point<th>metric<th>source<th>read<th class=n>published<th class=n>ours<th class=n>ratio<th>note</tr></thead>\n");
     for c in comparisons {
-        let ours = c.ours.map_or("–".into(), |ours| with_interval(ours, c.interval));
+        let ours = c.text().unwrap_or("–".into());
         let ratio = match c.holds() {
             Some(holds) => if holds { "holds" } else { "fails" }.into(),
             None => c.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}")),
