@@ -205,6 +205,7 @@ fn table(campaign: &Campaign<'_>, matrix: &Matrix<'_>) -> Table {
         metrics: matrix.quantities.iter().map(column).collect(),
         rows: campaign.points.iter().filter_map(row).collect(),
         missing: 0,
+        failed: 0,
         unknown: Vec::new(),
         left_out: Vec::new(),
         names: Names::of(campaign.experiment),

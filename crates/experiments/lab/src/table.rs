@@ -96,6 +96,8 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Number of points without a record.
     pub missing: usize,
+    /// Number of points that failed. A row of several points has no failure unless all of them failed.
+    pub failed: usize,
     /// Metrics that no run measured, each with a message about the available ones.
     pub unknown: Vec<(String, String)>,
     /// Indices of the published entries whose points the quick form leaves out.
@@ -126,13 +128,13 @@ impl Table {
                 shortened: campaign.shortened.contains(&point.key),
             })
             .collect();
-        let missing =
-            campaign.points.iter().filter(|p| Campaign::state(p, results) == State::Missing).count();
+        let count = |state| campaign.points.iter().filter(|p| Campaign::state(p, results) == state).count();
+        let (missing, failed) = (count(State::Missing), count(State::Failed));
         let unknown = unknown(&metrics, run.map(|(_, record)| record));
         let metrics = metrics.iter().map(|(name, metric)| metric.column(name)).collect();
         let parameters = parameters.unwrap_or_default();
         let (left_out, names) = (left_out(campaign), Names::of(campaign.experiment));
-        Self { parameters, metrics, rows, missing, unknown, left_out, names }
+        Self { parameters, metrics, rows, missing, failed, unknown, left_out, names }
     }
 
     /// The value of a varying parameter, or the machine, in `row`.

@@ -138,3 +138,15 @@ fn means_of_fewer_runs_than_the_point_has_say_so() {
         assert_eq!(Verdict::of(&compare(campaign.experiment, &summarized)).partial, 0);
     });
 }
+
+#[test]
+fn the_overview_counts_points_and_their_failed_runs() {
+    with_table(TEXT, |campaign, table| {
+        let summarized = table.summarized(&campaign);
+        let page = page(&[Chapter { campaign, table: summarized, command: String::new() }], "1");
+        assert!(
+            page.contains("<td class=n>2 of 2<td class=n>2<td class=n>1 of 1"),
+            "2 points, 2 failed runs"
+        );
+    });
+}

@@ -16,6 +16,7 @@ pub use standalone::{FigureFile, figures};
 
 use crate::campaign::Campaign;
 use crate::compare::{Comparison, Verdict, compare};
+use crate::replicates::groups;
 use crate::table::Table;
 use std::fmt::Write as _;
 
@@ -172,12 +173,12 @@ fn nearness(deviation: Option<f64>) -> &'static str {
 
 fn overview(chapters: &[Chapter<'_>], out: &mut String) {
     out.push_str("<section class=\"overview\"><h1>All experiments</h1><div class=\"wide\"><table class=\"list\"><thead><tr>");
-    out.push_str("<th>experiment<th class=n>points run<th class=n>failed<th class=n>published<th class=n>within 10 %<th class=n>largest deviation</tr></thead>\n");
+    out.push_str("<th>experiment<th class=n>points run<th class=n>failed runs<th class=n>published<th class=n>within 10 %<th class=n>largest deviation</tr></thead>\n");
     for chapter in chapters {
         let experiment = chapter.campaign.experiment;
         let verdict = Verdict::of(&compare(experiment, &chapter.table));
-        let failed = chapter.table.rows.iter().filter(|row| row.failure.is_some()).count();
-        let (run, all) = (chapter.table.rows.len(), chapter.campaign.points.len());
+        let failed = chapter.table.failed;
+        let (run, all) = (chapter.table.rows.len(), groups(&chapter.campaign).len());
         let near = if verdict.compared == 0 { "–".into() } else { verdict.near.to_string() };
         let quick = if chapter.campaign.quick { " <i class=\"form\">quick</i>" } else { "" };
         let published = match verdict.compared + verdict.missing {
@@ -220,9 +221,10 @@ fn write_chapter(chapter: &Chapter<'_>, out: &mut String) {
         "<p class=\"command\"><code>{command}</code><button type=\"button\" class=\"copy\" title=\"copy\">copy</button></p>\n"
     );
     if chapter.table.missing > 0 {
+        let what = if parts.replicates.is_empty() { "points" } else { "runs" };
         put!(
             out,
-            "<p class=\"note\">{} of {} points are not run yet; the command above runs them.</p>\n",
+            "<p class=\"note\">{} of {} {what} are not run yet; the command above runs them.</p>\n",
             chapter.table.missing,
             chapter.campaign.points.len()
         );
