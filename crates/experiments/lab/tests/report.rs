@@ -76,3 +76,24 @@ fn every_measured_and_published_value_is_a_mark_of_its_chart() {
     assert_eq!(marks[1..3], [60 + 3, 60 + 3]);
     assert_eq!(marks.iter().sum::<usize>(), page.matches("class=\"mark ").count());
 }
+
+#[test]
+fn characters_that_xml_does_not_allow_are_replaced() {
+    let (registry, _) = synthetic::registry();
+    let text = include_str!("synthetic/every-chart.toml");
+    let at = text.find("[[plots]]\ntitle = \"").unwrap() + "[[plots]]\ntitle = \"".len();
+    let text = format!("{}\\u0001\\u001b\\uFFFE\\uFFFF\\t\\u0085{}", &text[..at], &text[at..]);
+    let experiment = synthetic::experiment(&text, &registry);
+    let campaign = Campaign::plan(&experiment, false, &registry, "test").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::new(folder.path());
+    let outcome = campaign.run(&store, &registry, &Options::default(), &(), &Stop::default()).unwrap();
+    let table = Table::of(&campaign, &outcome.results);
+    let chapters = [Chapter { campaign, table, command: String::new() }];
+    let figure = figures(&chapters[0]).swap_remove(0).svg;
+    for document in [page(&chapters, "test"), figure] {
+        assert!(document.contains("\u{fffd}\u{fffd}\u{fffd}\u{fffd}\t\u{85}"));
+        let forbidden = |letter: char| (letter < ' ' && !"\t\n\r".contains(letter)) || letter > '\u{fffd}';
+        assert!(!document.contains(|letter| forbidden(letter) && letter < '\u{10000}'));
+    }
+}

@@ -116,7 +116,9 @@ pub fn document(page: &Document<'_>) -> String {
     )
 }
 
-/// Escapes text for HTML.
+/// Escapes text for HTML and SVG. U+FFFD replaces characters that XML does not allow, such as control characters.
+///
+/// Source: XML 1.0, section 2.2.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -125,6 +127,8 @@ pub fn escape(text: &str) -> String {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
+            '\t' | '\n' | '\r' => out.push(letter),
+            '\0'..' ' | '\u{fffe}' | '\u{ffff}' => out.push(char::REPLACEMENT_CHARACTER),
             _ => out.push(letter),
         }
     }
