@@ -150,3 +150,21 @@ fn the_overview_counts_points_and_their_failed_runs() {
         );
     });
 }
+
+#[test]
+fn an_interval_that_reaches_zero_has_no_lower_cap_on_a_logarithmic_axis() {
+    // The mean of the plain rates is 1557 ± 1608.
+    for (log, caps) in [("", 2), ("log = [\"y\"]\n", 1)] {
+        for kind in ["bar", "line"] {
+            let text = TEXT.replace("kind = \"bar\"\n", &format!("kind = \"{kind}\"\n{log}"));
+            with_table(&text, |campaign, table| {
+                let table = table.summarized(&campaign);
+                let figures = figures(&Chapter { campaign, table, command: String::new() });
+                let bars = figures[0].svg.split("<path class=\"error s0\" d=\"").skip(1);
+                let drawn: Vec<_> =
+                    bars.map(|bar| bar.split('"').next().unwrap().matches('H').count()).collect();
+                assert_eq!(drawn, [caps, caps], "{kind} {log}");
+            });
+        }
+    }
+}

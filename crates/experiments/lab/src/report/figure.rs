@@ -195,14 +195,16 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
     (marks, axis.ticks)
 }
 
-/// Draws the interval of a value.
+/// Draws the interval of a value. An end that a logarithmic axis does not reach has no cap.
 fn error_bar(x: f64, cell: &Cell, y: &Scale, colour: usize, out: &mut String) {
     const HALF_CAP: f64 = 3.0;
     let Some(half) = cell.half else { return };
-    let (low, high) = (y.place(cell.value - half), y.place(cell.value + half));
+    let ends = [cell.value - half, cell.value + half];
+    let [low, high] = ends.map(|end| y.place(end));
     let (left, right) = (x - HALF_CAP, x + HALF_CAP);
-    put!(
-        out,
-        "<path class=\"error s{colour}\" d=\"M{x:.1} {low:.1}V{high:.1}M{left:.1} {low:.1}H{right:.1}M{left:.1} {high:.1}H{right:.1}\"/>\n"
-    );
+    put!(out, "<path class=\"error s{colour}\" d=\"M{x:.1} {low:.1}V{high:.1}");
+    for end in ends.into_iter().filter(|end| y.has(*end)) {
+        put!(out, "M{left:.1} {:.1}H{right:.1}", y.place(end));
+    }
+    out.push_str("\"/>\n");
 }

@@ -48,6 +48,11 @@ impl Scale {
         self
     }
 
+    /// Returns whether the axis can show `value`: a logarithmic one shows only positive values.
+    pub fn has(&self, value: f64) -> bool {
+        !self.log || value > 0.0
+    }
+
     /// Position of `value` on the page, clamped to the ends of the axis.
     pub fn place(&self, value: f64) -> f64 {
         let inner = if !self.log {
