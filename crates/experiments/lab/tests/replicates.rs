@@ -44,12 +44,17 @@ metrics = ["rate"]
 
 /// The campaign's table of `text`, whose points are all run.
 fn with_table(text: &str, check: impl FnOnce(Campaign<'_>, Table)) {
+    with_table_of(text, &Options::default(), check);
+}
+
+/// The campaign's table of `text`, run with `options`.
+fn with_table_of(text: &str, options: &Options, check: impl FnOnce(Campaign<'_>, Table)) {
     let (registry, _) = synthetic::registry();
     let experiment = synthetic::experiment(text, &registry);
     let folder = tempfile::tempdir().unwrap();
     let store = Store::new(folder.path());
     let campaign = Campaign::plan(&experiment, false, &registry, "1").unwrap();
-    let outcome = campaign.run(&store, &registry, &Options::default(), &(), &Stop::default()).unwrap();
+    let outcome = campaign.run(&store, &registry, options, &(), &Stop::default()).unwrap();
     let table = Table::of(&campaign, &outcome.results);
     check(campaign, table);
 }
@@ -148,6 +153,13 @@ fn the_overview_counts_points_and_their_failed_runs() {
             page.contains("<td class=n>2 of 2<td class=n>2<td class=n>1 of 1"),
             "2 points, 2 failed runs"
         );
+    });
+    let third = Options { shard: "1/3".parse().unwrap(), ..Options::default() };
+    with_table_of(TEXT, &third, |campaign, table| {
+        let summarized = table.summarized(&campaign);
+        let page = page(&[Chapter { campaign, table: summarized, command: String::new() }], "1");
+        assert!(page.contains("<td class=n>2 of 2 (3 of 8 runs)<td class=n>1<td class=n>1 of 1"));
+        assert!(page.contains("5 of 8 runs are not run yet"));
     });
 }
 

@@ -183,6 +183,12 @@ fn overview(chapters: &[Chapter<'_>], out: &mut String) {
         let verdict = Verdict::of(&compare(experiment, &chapter.table));
         let failed = chapter.table.failed;
         let (run, all) = (chapter.table.rows.len(), groups(&chapter.campaign).len());
+        let (missing, runs) = (chapter.table.missing, chapter.campaign.points.len());
+        // A point counts as run if some of its replicates are.
+        let of_runs = match experiment.parts().replicates.is_empty() || missing == 0 {
+            true => String::new(),
+            false => format!(" ({} of {runs} runs)", runs - missing),
+        };
         let near = if verdict.compared == 0 { "–".into() } else { verdict.near.to_string() };
         let quick = if chapter.campaign.quick { " <i class=\"form\">quick</i>" } else { "" };
         let published = match verdict.compared + verdict.missing {
@@ -191,7 +197,7 @@ fn overview(chapters: &[Chapter<'_>], out: &mut String) {
         };
         put!(
             out,
-            "<tr><td>{}{quick}<td class=n>{run} of {all}<td class=n>{failed}<td class=n>{published}<td class=n>{near}<td class=\"n {}\">{}</tr>\n",
+            "<tr><td>{}{quick}<td class=n>{run} of {all}{of_runs}<td class=n>{failed}<td class=n>{published}<td class=n>{near}<td class=\"n {}\">{}</tr>\n",
             link(chapter),
             nearness(verdict.largest_deviation),
             percent(verdict.largest_deviation),
