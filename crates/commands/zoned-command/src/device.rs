@@ -321,6 +321,7 @@ impl DeviceOptions {
     }
 
     /// Opens the map on an existing device.
+    #[cfg(feature = "server")]
     pub fn map(&self, options: Options) -> Result<Store<Device>, Box<dyn Error>> {
         Ok(Store::open(self.open()?, options)?)
     }
