@@ -51,8 +51,8 @@ pub(super) fn of(host: &dyn Host, nics: &[Nic], by_address: &HashMap<IpAddr, Int
         let Some(interface) = interface.filter(|_| flows.len() < MAX_SOCKETS && socket.inode > 0) else {
             continue;
         };
-        let nobody = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-        let (local, remote) = (socket.local, socket.remote.unwrap_or(nobody));
+        let unconnected = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        let (local, remote) = (socket.local, socket.remote.unwrap_or(unconnected));
         dropped.extend(socket.dropped.map(|dropped| (socket.inode, dropped)));
         let (received, sent, thread, arrives) = Default::default();
         let protocol = Protocol::Udp;
