@@ -164,6 +164,7 @@ unsafe extern "C" fn insert(
     })
 }
 
+// SAFETY: libfabric calls it with the arguments of fi_av_insertsvc.
 unsafe extern "C" fn insertsvc(
     vector: *mut FidAv,
     node: *const c_char,
@@ -210,6 +211,7 @@ unsafe extern "C" fn remove(vector: *mut FidAv, numbers: *mut u64, count: usize,
     })
 }
 
+// SAFETY: libfabric calls it with the arguments of fi_av_lookup.
 unsafe extern "C" fn lookup(
     vector: *mut FidAv,
     number: u64,
@@ -251,6 +253,7 @@ pub(super) unsafe fn copy_address(
     if copied < bytes.len() && !may_be_cut { Err(ETOOSMALL) } else { Ok(0) }
 }
 
+// SAFETY: libfabric calls it with the arguments of fi_av_straddr.
 unsafe extern "C" fn straddr(
     vector: *mut FidAv,
     address: *const c_void,

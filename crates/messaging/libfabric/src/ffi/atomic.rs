@@ -84,6 +84,8 @@ impl Call {
             && (self.operation != Operation::Read as u32 || self.results.is_some())
     }
 
+    /// Checks the operation and starts it.
+    // SAFETY: `endpoint` and the program's arrays are those of an atomic call of libfabric.
     unsafe fn start(self, endpoint: *mut FidEp, transfer: Transfer) -> isize {
         result(|| {
             if !self.is_valid() {
@@ -129,6 +131,7 @@ fn transfer(kind: u64, peer: u64, context: *mut c_void, flags: Option<u64>) -> T
 }
 
 /// A call with a message structure.
+// SAFETY: the pointers are those of fi_atomicmsg and its relatives.
 unsafe fn from_message(
     endpoint: *mut FidEp,
     message: *const MsgAtomic,

@@ -86,6 +86,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 
 impl CompletionQueueObject {
     /// Writes a completion to the program's array, and its source to another.
+    // SAFETY: both arrays have this place in the queue's format; `sources` may be null.
     unsafe fn write(&self, entries: *mut c_void, sources: *mut u64, place: usize, completed: &Completed) {
         let entry = CqTaggedEntry {
             op_context: std::ptr::with_exposed_provenance_mut(completed.context),

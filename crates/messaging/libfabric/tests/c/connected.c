@@ -154,7 +154,7 @@ static void connector(struct side *side) {
         REFUSED(FI_ENOTCONN, fi_send(ep, name, 1, NULL, FI_ADDR_UNSPEC, NULL));
         REFUSED(FI_EINVAL, fi_connect(ep, "nonsense", NULL, 0));
         if (round < 2) OK(fi_recv(ep, found, 1, NULL, FI_ADDR_UNSPEC, found));
-        OK(fi_connect(ep, round == 0 ? "longma://nobody-listens-here" : name, NULL, 0));
+        OK(fi_connect(ep, round == 0 ? "longma://without-listener" : name, NULL, 0));
         REFUSED(FI_EISCONN, fi_connect(ep, name, NULL, 0));
         if (round < 2) {
             struct fi_eq_cm_entry entry;

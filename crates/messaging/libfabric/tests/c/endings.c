@@ -238,9 +238,9 @@ static void wrong_arguments(void) {
     CHECK(fi_enable(ep) < 0);
     OK(fi_close(&ep->fid));
     // A peer that does not exist.
-    const char nobody[] = "longma\0\1longma-test-no-such-peer-at-all";
+    const char absent[] = "longma\0\1longma-test-no-such-peer-at-all";
     char address[40] = {0};
-    memcpy(address, nobody, sizeof nobody - 1 > 40 ? 40 : sizeof nobody - 1);
+    memcpy(address, absent, sizeof absent - 1 > 40 ? 40 : sizeof absent - 1);
     CHECK(fi_av_insert(side.av, address, 1, numbers, 0, NULL) == 1);
     POSTED(&side, fi_send(side.ep, bytes, 5, NULL, numbers[0], bytes));
     struct fi_cq_err_entry error = failure(&side);
