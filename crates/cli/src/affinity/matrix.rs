@@ -16,7 +16,7 @@ const NUMBERED: usize = 9;
 const BARE: usize = 4;
 
 /// Draws the matrix with numbers if the width allows, otherwise without; if even that is too wide, returns a message
-/// instead. Circles and numbers are rates without what was lost.
+/// instead. Circles and numbers show rates without lost packets.
 pub fn text(pairs: &[PairResult], width: usize) -> String {
     let best = pairs.iter().map(PairResult::median_weighed_gbps).fold(0.0, f64::max);
     let cpus = |of: fn(&Pair) -> u32| pairs.iter().map(|result| of(&result.pair)).collect::<BTreeSet<u32>>();
@@ -57,7 +57,7 @@ pub fn text(pairs: &[PairResult], width: usize) -> String {
         text.push('\n');
     }
     let legend = CIRCLES.map(|(from, circle)| format!("{circle} >= {:.0} %", from * 100.0));
-    let lost = if pairs.iter().any(|pair| pair.loss > 0.0) { "; rates without what was lost" } else { "" };
+    let lost = if pairs.iter().any(|pair| pair.loss > 0.0) { "; rates without lost packets" } else { "" };
     text + &wrapped("", &format!("{} of the best{lost}", legend.join(", ")), width)
 }
 
@@ -135,7 +135,7 @@ pub mod tests {
         assert!(text(&analysis.pairs, 80).contains("CPU 0              ● 5.00"));
     }
 
-    /// Of two pairs, the one that receives more loses most of it.
+    /// The pair with the higher rate loses most of its packets.
     #[test]
     fn circles_and_numbers_show_the_same_rates() {
         let measured = [(Pair { flow: 0, application: 1 }, 10.0), (Pair { flow: 1, application: 1 }, 8.0)];
@@ -144,6 +144,6 @@ pub mod tests {
         let drawn = text(&pairs, 80);
         assert!(drawn.contains("◑ 4.00") && drawn.contains("● 8.00") && !drawn.contains("10.00"), "{drawn}");
         let words = drawn.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words.contains("rates without what was lost"), "{drawn}");
+        assert!(words.contains("rates without lost packets"), "{drawn}");
     }
 }

@@ -43,8 +43,8 @@ pub struct Evaluation {
     pub best: PairResult,
     /// Pairs whose difference from it is not significant at 95 %.
     pub not_told_apart: Vec<Pair>,
-    /// The recommended pair: among the best pair and the insignificantly different ones within 1 % of it, the one that
-    /// the topology ranks first.
+    /// The recommended pair. The topology decides between the best pair and those that are within 1 % of it and not
+    /// significantly different.
     pub choice: PairResult,
 }
 

@@ -40,7 +40,7 @@ pub struct Start {
 /// A running child. It is killed with its descendants when dropped.
 pub struct Running {
     child: Child,
-    #[allow(dead_code, reason = "dropped, it ends what the child has started")]
+    #[allow(dead_code, reason = "dropping it kills the child and its descendants")]
     guard: Guard,
     name: String,
     begin: Instant,

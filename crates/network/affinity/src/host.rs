@@ -208,7 +208,7 @@ impl Host for Tree {
     fn read(&self, path: &str) -> io::Result<String> {
         use io::Read;
         let (path, mut bytes) = (self.root.join(path), Vec::new());
-        // A recorded tree can have anything in the place of a file, and a pipe would wait.
+        // In a recorded tree, any path may be a pipe, and opening a pipe blocks.
         if !self.is_live() && !fs::metadata(&path)?.is_file() {
             return Err(io::Error::other("it is not a file"));
         }

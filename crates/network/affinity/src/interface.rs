@@ -85,7 +85,7 @@ impl Nic {
         if self.lower.is_empty() { vec![self] } else { self.lower.iter().collect() }
     }
 
-    /// The nodes of the interfaces whose queues take its packets, as far as they are known.
+    /// The known NUMA nodes of the interfaces whose queues receive its packets.
     pub fn nodes(&self) -> BTreeSet<u32> {
         let lower = self.lower.iter().filter_map(|nic| nic.node);
         self.node.into_iter().chain(lower).collect()

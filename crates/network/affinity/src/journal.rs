@@ -221,8 +221,8 @@ pub enum RestoreOutcome {
     },
     /// It no longer exists, like an ended thread, and needs no restoration.
     Ended,
-    /// It has the CPUs that a process was bound to which has since ended, and belongs to a process that started later. It
-    /// may be inherited, but this is not certain, so it was not changed.
+    /// It has the CPUs of a bound process that has ended, and belongs to a process that started later. It may have
+    /// inherited them, but this is not certain, so it was not changed.
     LeftBehind {
         /// Its CPUs.
         found: String,
@@ -331,8 +331,8 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Restores what a killed process left in the journal at `path`; `None` if there is nothing to restore. With
-    /// `forgets`, entries whose file or interface is gone are dropped.
+    /// Restores the settings that a killed process left in the journal at `path`; `None` if there is nothing to
+    /// restore. With `forgets`, entries whose file or interface is gone are dropped.
     ///
     /// # Errors
     /// If the process still runs, the journal is damaged or belongs to another boot or namespace, or /sys belongs to

@@ -38,7 +38,7 @@ fn of(attributes: &[LinkAttribute], size: DriverProperty) -> Option<u32> {
     })
 }
 
-/// The attributes that change one size. The kernel applies IPv4's after the others.
+/// The attributes that change one size. The kernel applies the limit of IPv4 last.
 fn changes(now: &[LinkAttribute], size: DriverProperty, value: u32) -> io::Result<Vec<LinkAttribute>> {
     let kept = |ipv4, attribute: fn(u32) -> LinkAttribute| of(now, ipv4).map(attribute);
     Ok(match size {

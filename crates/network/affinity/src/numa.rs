@@ -28,7 +28,7 @@ impl NodeDistances {
         let row: Option<Vec<u32>> = text.split_whitespace().map(|word| word.parse().ok()).collect();
         let Some(row) = row.filter(|row| row.len() == nodes.len()) else { return Self::default() };
         let distances: BTreeMap<u32, u32> = nodes.into_iter().zip(row).collect();
-        // A node is closest to itself. Firmware that says otherwise is not believed.
+        // A node is closest to itself. Distances that contradict this are ignored.
         let is_closest = |own: &u32| distances.iter().all(|(other, far)| *other == node || far > own);
         let is_plausible = distances.len() > 1 && distances.get(&node).is_some_and(is_closest);
         Self(if is_plausible { distances } else { BTreeMap::new() })

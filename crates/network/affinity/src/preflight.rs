@@ -122,7 +122,7 @@ pub fn check(
     findings.0
 }
 
-/// Reads what [`check`] reads of an interface.
+/// Reads the same files of an interface as [`check`].
 pub(crate) fn visit(host: &dyn Host, nic: &Nic) {
     look_at(host, nic, &mut Findings(Vec::new()));
 }
@@ -375,7 +375,7 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     let is_down = |nic: &&Nic| nic.state == "down";
     for lower in nic.lower.iter().filter(is_down) {
         let advice =
-            format!("its flows arrive by the others; ip link set {} up, or check the cable", lower.name);
+            format!("its flows arrive on the other ports; ip link set {} up, or check the cable", lower.name);
         findings.bad("link", Severity::Note, format!("{} is down", lower.name), advice);
     }
     for nic in nic.physical() {

@@ -243,7 +243,8 @@ mod tests {
         assert!(error.contains("mv0 is a macvlan, and the interfaces below it are not visible"), "{error}");
     }
 
-    /// Linux 6.1 states no type for a macvlan, and in a container nothing links to its NIC. Only its driver tells.
+    /// Linux 6.1 states no type for a macvlan, and in a container it has no link to its NIC. Only its driver identifies
+    /// it.
     #[test]
     fn a_macvlan_in_a_container_is_known_by_its_driver_and_a_veth_is_not_one() {
         let mut host = host();

@@ -12,8 +12,8 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
 use std::collections::BTreeSet;
 use std::io;
 
-/// The family that knows the others, its command and its attributes: GENL_ID_CTRL, CTRL_CMD_GETFAMILY,
-/// CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME.
+/// The generic netlink controller, which looks up families by name, with its command and attributes: GENL_ID_CTRL,
+/// CTRL_CMD_GETFAMILY, CTRL_ATTR_FAMILY_ID, CTRL_ATTR_FAMILY_NAME.
 const CONTROL: u16 = 16;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;

@@ -214,7 +214,8 @@ impl SweepParameter {
         text.split(',').map(|value| value.trim().parse().ok().map(Value::Number)).collect()
     }
 
-    /// The settings and texts that give it `value` on `nic`: of the physical interfaces below it, except the MTU.
+    /// The settings of `nic`, and their texts, that give this parameter `value`. All but the MTU are settings of the
+    /// physical interfaces below it.
     pub fn settings(self, nic: &Nic, value: &Value) -> Vec<(Setting, String)> {
         if self == Self::Mtu {
             return vec![(Setting::Mtu(nic.name.clone()), value.to_string())];

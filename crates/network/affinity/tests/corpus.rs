@@ -1,6 +1,6 @@
 //! A corpus of recorded hosts: 1 to 8 sockets, 1 to 128 queues, bonds, VLANs, containers, sub-NUMA clustering, many
-//! last-level caches, offline and isolated CPUs. Each is generated, recorded to a file and read back. What `check`,
-//! `advise` and a dry run of `tune` say about it must hold for all.
+//! last-level caches, offline and isolated CPUs. Each is generated, recorded to a file and read back. The same
+//! properties of the output of `check`, `advise` and a dry run of `tune` are tested for every host.
 
 #[path = "corpus/hosts.rs"]
 mod hosts;

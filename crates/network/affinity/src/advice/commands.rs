@@ -69,7 +69,7 @@ fn bindings(placement: &QueuePlacement) -> Vec<String> {
     placement.groups.iter().map(of).collect()
 }
 
-/// The queues by which the flows of a group arrive.
+/// The queues on which the flows of a group arrive.
 fn arrival(group: &Group) -> String {
     let names: Vec<&str> = group.interfaces.iter().map(Interface::name).collect();
     format!("the queues of {} on CPUs {}", names.join(", "), group.flows)

@@ -59,7 +59,7 @@ impl Package {
     }
 }
 
-/// Name of the files: that of the first NIC, with other characters than letters, digits, `.`, `_` and `-` replaced.
+/// Base name of the files: the name of the first NIC, with `_` for every character except letters, digits, `.` and `-`.
 fn label(nics: &[&Nic]) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '.' | '_' | '-');
     let name = nics.first().map_or("host", |nic| nic.name.name());

@@ -184,8 +184,8 @@ fn node_of(places: &[CpuLocation], cpu: u32) -> Option<u32> {
     places.iter().find(|place| place.cpu == cpu).map(|place| place.node)
 }
 
-/// The node for a NIC's queues: the closest with CPUs, or that of the pair if the NIC's is unknown, or no distances are
-/// and its own has no CPU.
+/// The node for a NIC's queues: the node with CPUs that is closest to the NIC. It is the pair's node if the NIC's node
+/// is unknown, or if it has no CPUs and no distances are known.
 fn nic_node(places: &[CpuLocation], nic: &Nic, pair: Pair) -> u32 {
     let nearest = nic.node.and_then(|node| nic.distances.sorted(node, nodes_of(places)).first().copied());
     let is_known = |node: &u32| Some(*node) == nic.node || !nic.distances.is_empty();
@@ -246,8 +246,8 @@ fn nearest(
     })
 }
 
-/// The CPUs for applications among the allowed ones of `near`: those of cores without queues; if there are none, those
-/// without queues; otherwise all.
+/// Chooses CPUs for applications from the allowed CPUs of `near`: CPUs of cores without queues; failing that, CPUs
+/// without queues; failing that, all.
 fn applications(
     places: &[CpuLocation],
     near: impl Iterator<Item = u32>,

@@ -78,7 +78,7 @@ fn a_cpuset_narrows_where_applications_may_run_and_not_where_packets_go() {
     assert!(ranking.iter().all(|candidate| candidate.pair.application == 0));
 }
 
-/// A pair that drops most of what it is sent is not advised for its slightly higher rate.
+/// A slightly higher rate does not outweigh the loss of most packets.
 #[test]
 fn losses_weigh_against_a_pair() {
     let places = of_machine(&Machine::open("sandybridge-2x6").unwrap());

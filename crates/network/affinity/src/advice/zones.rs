@@ -69,8 +69,8 @@ fn in_turn(lists: &[&[u32]]) -> Vec<u32> {
     (0..most).flat_map(|at| lists.iter().filter_map(move |list| list.get(at).copied())).collect()
 }
 
-/// The zones of a node. Within each: the flow's core first, then the other cores, then that of CPU 0, on which most other
-/// work runs, and the application's last.
+/// The zones of a node. Within each zone, the flow's core is first, then the other cores, then the core of CPU 0, on
+/// which most other work runs, and the application's core is last.
 fn zones(places: &[CpuLocation], node: u32, pair: Pair) -> Vec<Zone> {
     let mut near: Vec<&CpuLocation> = places.iter().filter(|place| place.node == node).collect();
     let is_core_of = |place: &CpuLocation, cpu: u32| place.cpu == cpu || place.core.contains(&cpu);

@@ -147,7 +147,7 @@ impl Analysis {
     pub fn of(results: &Results) -> Self {
         let is_software = results.header.steering.is_software();
         let rated = results.samples.iter().filter(|sample| sample.rate.is_some());
-        // A flow that was processed on another CPU says nothing about its pair.
+        // A run whose flow was processed on another CPU does not measure its pair.
         let (misrouted, good): (Vec<&Sample>, Vec<&Sample>) =
             rated.partition(|sample| sample.misrouted(is_software).is_some());
         let mut by_pair: BTreeMap<Pair, Vec<&Sample>> = BTreeMap::new();

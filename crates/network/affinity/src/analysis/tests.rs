@@ -215,7 +215,7 @@ fn a_polling_application_is_not_the_limit_because_its_cpu_is_busy() {
     let polling = limits(&results);
     assert!(polling.iter().all(|found| found.limit == Limit::Unknown), "{polling:?}");
     assert!(polling[0].evidence.contains("poll while they wait"), "{polling:?}");
-    // By the host's setting, too.
+    // The same if a setting of the host enables busy polling.
     for sample in &mut results.samples {
         (sample.variant, sample.kernel.is_busy_polling) = (Default::default(), true);
     }
@@ -299,7 +299,7 @@ fn retransmits_and_drops_are_fractions_of_the_packets() {
     let loss = |results: &Results| Analysis::of(results).pairs[0].loss;
     assert!((loss(&results) - 0.01).abs() < 1e-4, "{}", loss(&results));
     assert!((Analysis::of(&results).pairs[0].costs.retransmits.unwrap() - 139.5).abs() < 1e-9);
-    // More was dropped than was sent again.
+    // More packets were dropped than retransmitted.
     results.samples.iter_mut().for_each(|sample| sample.kernel.nic_drops = Some(139_508));
     assert!((loss(&results) - 0.5).abs() < 1e-3, "{}", loss(&results));
 }
@@ -320,7 +320,7 @@ fn runs_whose_flow_ran_elsewhere_are_excluded_and_named() {
     assert!(!remark.contains("(2,1)"), "{remark}");
 }
 
-/// A load that computes, or that is busy for another reason, says nothing about its pair.
+/// If the load's CPU time is spent on something other than the network, a busy CPU does not show that the pair is slow.
 #[test]
 fn a_busy_cpu_is_not_blamed_if_the_load_hardly_uses_the_network() {
     let limit = |rate: f64, user: f64| {

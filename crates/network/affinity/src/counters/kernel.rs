@@ -93,8 +93,8 @@ pub struct KernelCounts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nic_drops: Option<u64>,
     /// Fraction of the link's nominal rate that passed, in the busier direction of the busiest physical interface, with
-    /// headers and gaps; `None` for interfaces without a device, whose nominal rate limits nothing, and without a known
-    /// rate.
+    /// headers and gaps; `None` if the rate is unknown, or if the interface has no device, so that its nominal rate is
+    /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_share: Option<f64>,
     /// Whether the host's sockets poll their queues while they wait (`net.core.busy_read`, `net.core.busy_poll`).

@@ -77,7 +77,8 @@ pub(super) fn kind(host: &dyn Host, name: &Interface) -> Kind {
         let lower = lower_links(&files);
         !lower.is_empty() && (!has("device") || lower.iter().any(|name| exists(host, name)))
     };
-    // Not all kernels state the type. Without a visible lower interface, as in a container, only the driver tells.
+    // Not all kernels state the type. If the lower interface is not visible, as in a container, only the driver
+    // identifies the kind.
     let driver = if has("device") { None } else { host.link_driver(name.name()) };
     match driver.as_deref() {
         Some("macvlan") => return Kind::Macvlan,
@@ -107,7 +108,7 @@ fn lower_links(files: &[String]) -> Vec<Interface> {
     names.filter_map(|name| name.parse().ok()).collect()
 }
 
-/// Names of the interfaces directly below one.
+/// Names of the interfaces directly below an interface.
 fn below(host: &dyn Host, name: &Interface) -> Vec<Interface> {
     let base = format!("sys/class/net/{name}");
     let names = |names: Vec<String>| -> Vec<Interface> {
@@ -124,8 +125,8 @@ fn below(host: &dyn Host, name: &Interface) -> Vec<Interface> {
     names(words.chain(host.names(&format!("{base}/brif"))).collect())
 }
 
-/// The physical interfaces below one, each once. If some have a device, the others are left out: those ports of a bridge
-/// lead to guests and containers.
+/// The physical interfaces below an interface, without duplicates. If some of them have a device, only these count: the
+/// other ports of a bridge lead to guests and containers.
 pub(super) fn physical(host: &dyn Host, name: &Interface) -> Vec<Nic> {
     let mut found: Vec<Nic> = Vec::new();
     let (mut seen, mut open) = (BTreeSet::from([name.clone()]), vec![name.clone()]);
@@ -179,7 +180,7 @@ mod tests {
     fn bonds_teams_vlans_bridges_and_macvlans_are_resolved_to_their_nics() {
         let link = "-> ../eth0";
         let net = "sys/class/net";
-        /// An interface, its files, and what they say.
+        /// An interface, its files, and its expected kind and lower interfaces.
         type Case<'a> = (&'a str, Vec<(String, &'a str)>, Kind, &'a [&'a str]);
         let cases: [Case; 8] = [
             (
@@ -257,7 +258,7 @@ mod tests {
                 Kind::Stacked,
                 &["eth1"],
             ),
-            // Another kind, on top of one that is not visible here.
+            // A stacked interface of another kind, whose lower interface is not visible.
             ("hs0", vec![(format!("{net}/hs0/lower_gone"), link)], Kind::Stacked, &["hs0"]),
         ];
         for (name, files, kind, expected) in cases {

@@ -1,6 +1,7 @@
 //! Handles threads that inherited the affinity of a thread bound by the journal: adds them to the journal, so that they
-//! are restored too, and drops them when they end. The children of a process that has ended are no longer linked to it.
-//! Those in the process group or session that it led are treated as its children. Others with its CPUs are only reported.
+//! are restored too, and drops them when they end. Once a process has ended, the kernel no longer links its children to
+//! it. Processes in the process group or session that it led are treated as its children. Other processes with its CPUs
+//! are only reported.
 //!
 //! Source: sched_setaffinity(2): a child of fork or clone inherits its parent's affinity; credentials(7): the number of
 //! a process is not reused while its group or session has members.

@@ -554,8 +554,8 @@ fn a_rejected_write_is_an_error_and_the_setting_stays() {
     assert_eq!(host.all(), before);
 }
 
-/// A driver stores another number than the one that was written. It is refused with the stored number, and restored at
-/// once, at the end, and after a kill at the worst moment.
+/// The driver rounds the written value. It is refused with the stored number, and restored at once, at the end, and
+/// after a kill at the worst moment.
 #[test]
 fn a_rounded_value_is_refused_with_what_was_stored_and_restored() {
     let (mut host, (_folder, path)) = (host(), folder());
@@ -602,7 +602,7 @@ fn unrestored_and_missing_settings_stay_in_the_journal() {
     assert_eq!(restored.settings[0].1, RestoreOutcome::Gone { was: "00".into() });
     assert!(matches!(restored.settings[1].1, RestoreOutcome::Failed { .. }));
     host.refused.clear();
-    // An interface that is gone may be elsewhere, until the user confirms that it is not.
+    // A missing interface may be in another namespace, unless the user confirms that it is gone.
     for discards_missing in [false, true] {
         let restored = Journal::recover(&copy, &host, discards_missing).unwrap().unwrap();
         assert_eq!(restored.is_whole(), discards_missing, "{restored:?}");

@@ -84,7 +84,7 @@ fn read(file: impl Read) -> Result<Recording, String> {
         let name = name(&entry.path_bytes())?;
         match entry.header().entry_type() {
             tar::EntryType::Regular => {}
-            // A folder that was unpacked and packed again.
+            // An archive that was unpacked and packed again.
             tar::EntryType::Directory => continue,
             _ => return Err(format!("`{}` is not a regular file", sanitize(&name))),
         }

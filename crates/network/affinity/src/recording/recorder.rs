@@ -64,7 +64,7 @@ impl UnnamedFile {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match rustix::fs::open(folder, flags, Mode::from_raw_mode(FILE_MODE)) {
             Ok(file) => Ok(Self::Unnamed(file.into())),
-            // Kernels and file systems without O_TMPFILE take the path for that of a directory to be written.
+            // Kernels and file systems without O_TMPFILE fail as if a directory were opened for writing.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let mut builder = tempfile::Builder::new();
                 builder.prefix(".affinity-").suffix(".part").permissions(Permissions::from_mode(FILE_MODE));

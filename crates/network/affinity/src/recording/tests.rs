@@ -78,7 +78,7 @@ fn a_recording_answers_like_its_host() {
     assert_eq!(recording.read("proc/sys/kernel/random/boot_id").unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
-/// The NUMA node and the interrupts of a virtio NIC are those of the PCI device above its own.
+/// A virtio NIC has the NUMA node and the interrupts of its parent PCI device.
 #[test]
 fn a_nic_whose_node_is_that_of_the_device_above_its_own_is_recorded() {
     let host = host();
@@ -158,7 +158,7 @@ fn a_recording_holds_no_secrets() {
     {
         assert!(!text.contains(secret), "{secret}");
     }
-    // The rest is there.
+    // The other files are recorded.
     for kept in ["irqbalance", "eth1-TxRx-0", "0000:03:00.0", "A processor", "Cpus_allowed_list", "ctxt 5"] {
         assert!(text.contains(kept), "{kept}");
     }

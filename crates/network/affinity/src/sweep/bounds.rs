@@ -120,7 +120,7 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
     ];
     all.extend(sample.variant.iter().map(|(parameter, value)| {
         let range = parameter.range();
-        // A long mask has no number, and only XPS takes one.
+        // A mask of more than 64 bits has no numeric value. Only XPS accepts masks.
         let number = value.number().unwrap_or(if parameter.takes(value) { 0 } else { u64::MAX });
         (format!("variant.{parameter}"), number as f64, *range.start() as f64, *range.end() as f64)
     }));

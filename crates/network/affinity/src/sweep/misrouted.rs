@@ -20,7 +20,7 @@ const MIN_FLOW_SOFTIRQ_SHARE: f64 = 0.05;
 /// Minimum number of events for a conclusion.
 const MIN_EVENTS: f64 = 100.0;
 
-/// A flow that was processed on another CPU than the one to which it was steered.
+/// A flow that was processed on a CPU other than the one to which it was steered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MisroutedFlow {
     /// The CPU to which it was steered.

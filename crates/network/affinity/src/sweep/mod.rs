@@ -41,8 +41,8 @@ const LINK_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Plan {
     /// The pairs.
     pub pairs: Vec<Pair>,
-    /// Combinations of varied parameters. Each pair is measured with each of them. A single empty one if nothing is
-    /// varied.
+    /// Combinations of varied parameters. Each pair is measured with each of them. A single empty combination if
+    /// nothing is varied.
     pub variants: Vec<Variant>,
     /// Number of repetitions.
     pub repeats: u32,

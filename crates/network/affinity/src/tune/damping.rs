@@ -35,8 +35,8 @@ impl<K: Ord + Clone> ChangeDamper<K> {
         Self { wanted: BTreeMap::new(), made: BTreeMap::new() }
     }
 
-    /// Decides on the proposed changes of one observation at time `now`, measured from the start. Counts
-    /// [`Verdict::Make`] as made.
+    /// Decides about the changes proposed by one observation at time `now` since the start. Counts [`Verdict::Make`] as
+    /// made.
     pub fn judge(&mut self, wishes: &[K], now: Duration) -> Vec<Verdict> {
         let wished: BTreeSet<&K> = wishes.iter().collect();
         self.wanted.retain(|thing, _| wished.contains(thing));

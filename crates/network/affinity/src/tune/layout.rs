@@ -45,7 +45,7 @@ pub struct Open {
 
 /// The links of each queue or thread, in one list.
 pub struct Links {
-    /// Where the links of each begin, and the end of the last.
+    /// The index of the first link of each queue or thread, and the number of links.
     begins: Vec<usize>,
     all: Vec<(usize, f64)>,
 }

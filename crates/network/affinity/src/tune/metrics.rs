@@ -104,7 +104,7 @@ impl Metrics {
         text
     }
 
-    /// Replaces the file at `path` with the text. A reader sees the old or the new one.
+    /// Replaces the file at `path` with the text. Readers see either the old file or the new one.
     ///
     /// # Errors
     /// The error of the operating system; a device, a pipe or a folder is not replaced.

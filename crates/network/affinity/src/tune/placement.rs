@@ -10,7 +10,7 @@ use std::rc::Rc;
 /// A set of CPUs with the counts that distances are computed from.
 #[derive(Debug, PartialEq)]
 pub struct Cpus {
-    /// The set as the kernel takes it.
+    /// The set in the form that the kernel expects.
     pub set: CpuSet,
     pub list: Vec<Cpu>,
     of_group: Vec<u32>,
@@ -88,7 +88,7 @@ pub struct Placement<'a> {
     pub scale: Scale,
     pub queues: Vec<Option<Cpu>>,
     pub threads: Vec<Rc<Cpus>>,
-    /// The CPUs of a thread that was taken.
+    /// The CPUs of a thread that [`Placement::take_thread`] has removed: none.
     nowhere: Rc<Cpus>,
     loads: Vec<f64>,
     /// Upper bound of the loads of each group's CPUs.
@@ -212,7 +212,7 @@ impl<'a> Placement<'a> {
         Some(cpu)
     }
 
-    /// Directs a queue that was taken to a CPU.
+    /// Directs a removed queue to a CPU.
     pub fn put_queue(&mut self, queue: usize, cpu: Option<Cpu>) {
         self.queues[queue] = cpu;
         let Some(cpu) = cpu else { return };
@@ -236,7 +236,7 @@ impl<'a> Placement<'a> {
         cpus
     }
 
-    /// Lets a thread that was taken run on these CPUs.
+    /// Lets a removed thread run on these CPUs.
     pub fn put_thread(&mut self, thread: usize, cpus: Rc<Cpus>) {
         let part = self.part(thread, cpus.list.len());
         for cpu in &cpus.list {
@@ -289,12 +289,12 @@ impl<'a> Placement<'a> {
         ranks.sum::<f64>() + weight * self.far_cost(queue, cpu)
     }
 
-    /// What a queue that was taken would add to the cost on `cpu`.
+    /// Cost that a removed queue would add on `cpu`.
     pub fn queue_cost(&self, queue: usize, cpu: Option<Cpu>) -> f64 {
         self.distance_of(queue, cpu) + cpu.map_or(0.0, |cpu| self.queue_burden(queue, cpu))
     }
 
-    /// What a queue that was taken would add to crowding and overload on `cpu`.
+    /// Cost of crowding and overload that a removed queue would add on `cpu`.
     pub fn queue_burden(&self, queue: usize, cpu: Cpu) -> f64 {
         let weight = self.layout.queue_weight[queue];
         let ((sum, most), most_of_core) = (self.crowds[cpu], self.on_core[self.layout.core[cpu]].1);
@@ -317,7 +317,7 @@ impl<'a> Placement<'a> {
         cost + self.scale.sibling * (sum_of_most - most_of_core)
     }
 
-    /// What a thread that was taken would add to the cost on these CPUs.
+    /// Cost that a removed thread would add on these CPUs.
     pub fn thread_cost(&self, thread: usize, cpus: &Cpus) -> f64 {
         let links = self.layout.of_thread.of_one(thread).iter();
         let rank = |(queue, weight): &(usize, f64)| {
@@ -326,7 +326,7 @@ impl<'a> Placement<'a> {
         links.map(rank).sum::<f64>() + self.thread_overload(thread, &cpus.list)
     }
 
-    /// What a thread that was taken would add to the overload of these CPUs.
+    /// Cost of overload that a removed thread would add on these CPUs.
     pub fn thread_overload(&self, thread: usize, cpus: &[Cpu]) -> f64 {
         let part = self.part(thread, cpus.len());
         let more = |cpu: &Cpu| over(self.loads[*cpu] + part) - over(self.loads[*cpu]);

@@ -19,7 +19,7 @@ pub enum InstallError {
     /// A word cannot be part of a unit.
     #[error("`{}` has characters that a systemd unit cannot have", longma_text::sanitize(.0))]
     Word(String),
-    /// A file of someone else is in its place.
+    /// The path holds a file that this command did not write.
     #[error("{} was not written by this command: move it away, or edit it by hand", display_path(.0))]
     Other(PathBuf),
     /// The unit runs `tune` with other options.

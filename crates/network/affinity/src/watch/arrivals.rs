@@ -14,7 +14,8 @@ use std::collections::HashMap;
 const MIN_BYTES: f64 = 1e6;
 /// Received bytes for each of which a queue interrupts at least once, unless it is polled.
 const BYTES_PER_INTERRUPT: f64 = 1e6;
-/// Fraction of a CPU in softirqs from which its queues may be polled, with their interrupts off.
+/// If a CPU spends at least this fraction of its time in softirqs, the kernel may poll its queues with interrupts
+/// disabled.
 const POLLED: f64 = 0.5;
 
 /// The tables that the interrupts have refuted. They are not consulted until they change.

@@ -85,7 +85,7 @@ fn bytes(host: &dyn Host, nics: &[Nic]) -> BTreeMap<Interface, [u64; 2]> {
 fn datagrams(host: &dyn Host) -> [u64; 2] {
     let (four, six) =
         (host.read("proc/net/snmp").unwrap_or_default(), host.read("proc/net/snmp6").unwrap_or_default());
-    // A line of names comes before one of numbers.
+    // The first line has the names, the second the numbers.
     let mut rows = four.lines().filter_map(|line| line.strip_prefix("Udp: ")).map(str::split_whitespace);
     let counts: HashMap<&str, u64> = match (rows.next(), rows.next()) {
         (Some(names), Some(numbers)) => {
@@ -101,8 +101,8 @@ fn datagrams(host: &dyn Host) -> [u64; 2] {
         .map(|name| counts.get(name).copied().unwrap_or(0).saturating_add(of_six(&format!("Udp6{name} "))))
 }
 
-/// Received and sent bytes per second that are not TCP's, but at most those of the largest datagrams. `tcp` are those of
-/// TCP; `None` if unknown, and then these are, too.
+/// Received and sent bytes per second of all protocols but TCP, limited to the rate of the largest possible datagrams.
+/// `tcp` is the rate of TCP. Without it, the result is 0.
 pub(super) fn rates((before, now): (&Counters, &Counters), tcp: Option<[f64; 2]>, seconds: f64) -> [f64; 2] {
     let Some(tcp) = tcp.filter(|_| seconds > 0.0) else { return [0.0; 2] };
     let grown = |before: u64, now: u64| now.saturating_sub(before) as f64 / seconds;

@@ -118,8 +118,8 @@ impl<'a> Recorded<'a> {
         self.put("proc/stat", &format!("cpu 0 0 0 0 0 0 0 0 0 0\n{}", lines.join("\n")));
     }
 
-    /// The CPU that irqbalance chooses for each queue's interrupt; `None` if it leaves several or writes nothing
-    /// readable.
+    /// The CPU that irqbalance chooses for each queue's interrupt; `None` if the file lists several CPUs or cannot be
+    /// parsed.
     pub fn balanced(&self, program: &str) -> Vec<Option<u32>> {
         let root = self.folder.path().to_str().unwrap();
         let script = format!(

@@ -24,7 +24,7 @@ fn of(nic: &Nic, abilities: DriverCapabilities) -> Commands {
     commands(&[nic], &QueuePlacement::of(&topology(2, 1, 4, 1), &[(nic, abilities)], pair, None, false))
 }
 
-/// Runs a script in which /proc and /sys are folders, and returns what `ethtool` was called with.
+/// Runs a script with folders in place of /proc and /sys, and returns the arguments of its calls of `ethtool`.
 fn run(script: &str, root: &Path) -> String {
     let tools = root.join("tools");
     std::fs::create_dir_all(&tools).unwrap();
@@ -112,7 +112,7 @@ fn irqbalance_is_kept_from_a_device_and_not_from_numbers_that_change() {
     let pci = "/sys/devices/pci0000:40/0000:40:01.1/";
     assert!(banned(&nic(2), &format!("{pci}0000:41:00.0"), "70"));
     assert!(!banned(&nic(2), &format!("{pci}0000:41:00.1"), "70"));
-    // The path of a virtio device's interrupt is that of the PCI device above it.
+    // A virtio device's interrupts are listed under its parent PCI device.
     let virtio = Nic { device: Some(Device { name: "virtio2".into(), port: None }), ..nic(2) };
     assert!(banned(&virtio, "/sys/devices/pci0000:00/0000:00:03.0", "71"));
     assert!(!banned(&virtio, "/sys/devices/pci0000:00/0000:00:03.0", "41"));

@@ -34,7 +34,7 @@ fn put(root: &Path, path: &str, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Whether a program is there and accepts the words; `None` without the program.
+/// Whether a program accepts these arguments; `None` if it is not installed.
 fn accepts(program: &str, words: &[&str]) -> Option<bool> {
     let output = Command::new("timeout").args([&["60", program][..], words].concat()).output().unwrap();
     // timeout(1): 127 if the command is not found.
@@ -135,7 +135,7 @@ fn the_tuned_profile_runs_its_script() {
     accepts("python3", &["-c", read, path.to_str().unwrap()]);
 }
 
-/// The interface's name has what Ansible would expand.
+/// The interface's name contains a template that Ansible would expand.
 #[test]
 fn ansible_accepts_the_tasks() {
     for name in ["eth0", "a{{b", "c{%d"] {

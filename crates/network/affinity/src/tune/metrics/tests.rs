@@ -52,7 +52,7 @@ fn clients_get_the_newest_figures_and_wrong_requests_an_answer() {
     assert!(of(b"POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(of(b"\xff\xfe\r\n\r\n").starts_with("HTTP/1.1 405"));
     assert!(!of(&[b'x'; 3 * MAX_REQUEST]).contains("200 OK"));
-    // Those that say nothing do not delay others.
+    // Silent clients do not delay others.
     let _silent: Vec<_> =
         (0..MAX_CLIENTS / 2).map(|_| TcpStream::connect(exporter.address()).unwrap()).collect();
     let start = std::time::Instant::now();

@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 /// Number of candidate steps that a descent may evaluate.
 const MAX_EVALUATIONS: usize = 10_000;
-/// Product of the number of candidate steps (without those of several changes) and of objects up to which a host is
-/// small.
+/// A host counts as small up to this product of its number of objects and its number of candidate steps with one
+/// change.
 const SMALL: usize = 4_000;
 /// Number of least loaded CPUs of a group to consider for a queue.
 const BEST_OF_GROUP: usize = 2;

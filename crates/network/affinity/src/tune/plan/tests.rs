@@ -111,7 +111,7 @@ proptest! {
             let then = greedy::descend(&model, &from, choose);
             let greedy = greedy::present_cost(&model, &then);
             prop_assert!((greedy - model.measure(&then)).abs() < 1e-9, "{greedy} {}", model.measure(&then));
-            // A gain by the costs of that version may be too little by the present ones.
+            // A change that gains enough by the old costs may gain too little by the present ones.
             let is_refused = moves.is_empty() && model.measure(&from) - greedy < MARGIN;
             prop_assert!(cost <= greedy + 1e-9 || is_refused, "{cost} {greedy}");
         }

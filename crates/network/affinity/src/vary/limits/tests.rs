@@ -35,7 +35,7 @@ fn a_value_outside_the_interfaces_range_is_named_with_its_limit() {
     }
 }
 
-/// What the kernel changes besides the MTU, a sweep does not restore.
+/// A sweep does not restore other settings that the kernel changes together with the MTU.
 #[test]
 fn an_mtu_that_changes_more_than_the_interface_is_refused() {
     let host = FakeHost::with(&[

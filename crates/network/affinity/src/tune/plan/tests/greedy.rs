@@ -8,7 +8,7 @@ use crate::tune::plan::{MARGIN, Moved};
 use longma_cpu_set::CpuSet;
 use std::collections::BTreeMap;
 
-/// What a placement costs.
+/// Cost of a placement.
 pub type Cost = fn(&Model, &Assignment) -> f64;
 
 const MAX_STEPS: usize = 64;
