@@ -18,7 +18,7 @@ pub enum Role {
     Operator,
     /// The virtual machines of one tenant.
     Tenant,
-    /// What the agent of one host needs.
+    /// The operations of one host's agent.
     Agent,
     /// The scheduler of a Kubernetes cluster: only the extender's verbs.
     Scheduler,
@@ -80,7 +80,7 @@ pub(crate) struct Caller {
     pub digest: String,
     /// When the token expires, in seconds since 1970.
     pub expires_at: Option<i64>,
-    /// What the request is about, for the audit log. Clones share it.
+    /// The object of the request, for the audit log. Clones share it.
     object: Arc<OnceLock<String>>,
 }
 
@@ -109,7 +109,7 @@ impl Caller {
         self.expires_at.map(|end| now() - end).filter(|late| *late >= 0)
     }
 
-    /// States what the request is about, for the audit log. The first statement counts.
+    /// States the object of the request, for the audit log. The first statement counts.
     pub fn concerns(&self, object: impl FnOnce() -> String) {
         self.object.get_or_init(object);
     }
@@ -119,7 +119,7 @@ impl Caller {
         self.concerns(|| format!("virtual machine {} ({}/{})", vm.id, vm.request.tenant, vm.request.name));
     }
 
-    /// What the request is about, as far as stated.
+    /// The stated object of the request, if any.
     pub fn object(&self) -> &str {
         self.object.get().map_or("", |object| object)
     }

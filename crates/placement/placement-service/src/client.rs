@@ -49,7 +49,7 @@ pub enum ClientError {
     Unexpected {
         /// URL of the service.
         url: String,
-        /// What is unexpected in its answer.
+        /// The unexpected part of its answer.
         why: String,
     },
 }

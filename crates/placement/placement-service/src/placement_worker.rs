@@ -129,7 +129,7 @@ fn run_jobs(mut allocator: Allocator, jobs: &Receiver<Job>, log: &Log) {
         }
         for (reservation, actor, answer) in begun {
             let finished = allocator.on_behalf_of(&actor, |allocator| allocator.finish(reservation));
-            // Fails if the client is gone. The reservation stays, and a retry with the same key finds it.
+            // Fails if the client has disconnected. The reservation stays, and a retry with the same key finds it.
             let _ = answer.send(finished);
         }
         for (error, request, key, answer) in refused {

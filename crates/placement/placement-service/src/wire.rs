@@ -88,7 +88,7 @@ pub struct Drained {
     pub left: Vec<Vm>,
 }
 
-/// What an operator asserts about a dead host.
+/// The operator's assertion about a dead host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Evacuate {

@@ -80,7 +80,7 @@ enum InMemory {
     Separate { is_certain: bool },
     /// As part of this virtual machine, which a reload found in the store.
     PartOf(VmId),
-    /// Not at all: a reload found the resources taken by others.
+    /// Not in memory: a reload found the resources taken by other virtual machines.
     Nowhere,
 }
 

@@ -81,8 +81,8 @@ fn vcpus_by_node(pins: &[&CpuSet], host: &Host) -> BTreeMap<u32, u32> {
     parts.into_iter().map(|(node, vcpus)| (node, (vcpus - 1e-6).ceil() as u32)).collect()
 }
 
-/// Memory on each node, rounded up: what is resident, and the rest of the domain's size on the nodes that it may come
-/// from, in proportion to their memory.
+/// Memory on each node, rounded up: the resident memory, plus the rest of the domain's size, divided among the nodes of
+/// its memory policy in proportion to their memory.
 fn memory_by_node(actual: &DomainState, host: &Host) -> BTreeMap<u32, u64> {
     let mut memory = actual.memory_mib.clone();
     let resident: u64 = memory.values().sum();

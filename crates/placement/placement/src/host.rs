@@ -162,7 +162,7 @@ impl Node {
 }
 
 impl Host {
-    /// A host without devices whose other nodes are all equally far. [`Host::check`] says whether it is valid.
+    /// A host without devices whose other nodes are all equally far. [`Host::check`] validates it.
     pub fn new(name: &str, nodes: Vec<Node>) -> Self {
         Self {
             name: name.into(),

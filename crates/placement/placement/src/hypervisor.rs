@@ -22,7 +22,7 @@ pub enum HypervisorError {
     /// The hypervisor rejected this call. Other calls may succeed.
     #[error("the hypervisor refused to {what}: {why}")]
     Refused {
-        /// What the call was to do.
+        /// The operation that the call requested.
         what: String,
         /// The hypervisor's reason.
         why: String,

@@ -31,7 +31,7 @@ pub enum HostStatus {
 pub struct ReserveError {
     /// Name of the host.
     pub host: String,
-    /// What is in conflict, with numbers.
+    /// The resources in conflict, with numbers.
     pub problem: String,
 }
 
@@ -292,7 +292,7 @@ impl Inventory {
         });
     }
 
-    /// Returns what is reserved on a host.
+    /// Returns the reservations on a host.
     pub fn usage(&self, name: &str) -> Option<HostUse> {
         let host = &self.hosts[self.find(name)?];
         let node = |(shape, state): (&crate::shape::NodeShape, &NodeState)| {
@@ -337,7 +337,7 @@ impl Inventory {
         Some(Member { host: at as u32, nodes: nodes.fold(0, |mask, n| mask | 1 << n) })
     }
 
-    /// Reserves everything that `placement` needs, or nothing. Returns the host's index.
+    /// Reserves all resources of `placement`, or none. Returns the host's index.
     ///
     /// # Errors
     /// If the host is unknown or a resource is already taken.

@@ -157,7 +157,7 @@ impl Agent<'_> {
         Ok(())
     }
 
-    /// Replaces what is known about a virtual machine.
+    /// Replaces the record of a virtual machine in memory.
     fn remember(&mut self, vm: &Vm) {
         if let Some(known) = self.vms.iter_mut().find(|known| known.id == vm.id) {
             known.clone_from(vm);

@@ -71,7 +71,7 @@ impl Candidate {
 pub struct Sums {
     /// Number of requests.
     pub requests: u64,
-    /// Number of requests that fitted nowhere.
+    /// Number of requests that fitted on no host.
     pub refused: u64,
     /// Requested memory, MiB.
     pub requested_mib: u64,

@@ -155,7 +155,7 @@ pub struct AuditRecord {
     pub peer: String,
     /// HTTP method and path.
     pub action: String,
-    /// What it was about, where the path does not say so: "virtual machine 12 (acme/db)". May be empty.
+    /// The object of the request if the path does not name it, such as "virtual machine 12 (acme/db)". May be empty.
     pub object: String,
     /// HTTP status of the answer.
     pub status: u16,
@@ -280,7 +280,7 @@ pub enum StoreError {
     Conflict {
         /// Name of the host.
         host: String,
-        /// What is in conflict.
+        /// The resources in conflict.
         what: String,
     },
     /// The tenant already has a virtual machine with this name.
@@ -383,8 +383,8 @@ pub trait Store: AgentStore {
     /// If the database fails.
     fn last_reports(&self) -> Result<Vec<(String, i64)>, StoreError>;
 
-    /// Makes the agent of `machine` responsible for a host and records that it reported. Succeeds if the host has no
-    /// agent, or that of `machine` or `instead_of`. Returns the machine that is responsible afterwards.
+    /// Makes the agent of `machine` responsible for a host and records that it reported. Succeeds if the responsible
+    /// agent, if any, is on `machine` or `instead_of`. Returns the machine that is responsible afterwards.
     ///
     /// # Errors
     /// If the host is unknown.
@@ -572,8 +572,8 @@ pub trait Store: AgentStore {
     /// If the database fails.
     fn tenants(&self) -> Result<Vec<TenantUse>, StoreError>;
 
-    /// Deletes what only history needs and ended before `before`, in seconds since 1970: deleted virtual machines with
-    /// their idempotency keys, events, cleared alarms, the audit log, expired tokens. Returns the number of deleted records.
+    /// Deletes history that ended before `before`, in seconds since 1970: deleted virtual machines with their
+    /// idempotency keys, events, cleared alarms, the audit log, expired tokens. Returns the number of deleted records.
     ///
     /// # Errors
     /// If the database fails.

@@ -136,7 +136,7 @@ fn foreign_memory_and_huge_pages_are_not_promised() {
     // 10,000 MiB, rounded up, and the node's part of the domain that may be anywhere.
     assert_eq!([mib(0, 0), mib(1, 0), mib(2, 0)], [1024, 10_112 + 1024, 1024]);
     assert_eq!([mib(0, 1), mib(1, 1), mib(2, 1)], [0, 0, 1024]);
-    // What does not fit is not below zero.
+    // A domain larger than the memory leaves 0 free, without underflow.
     let vast = with_foreign_domains(&host, &[("vast", running(&[""], u64::MAX / 4, &[]))]);
     assert!(vast.nodes.iter().all(|node| node.memory[0].mib == 0));
 }

@@ -419,7 +419,7 @@ fn neither_a_move_nor_a_resize_violates_a_group_by_node() {
         let near_others = scheduler.decide_on_without_groups(&vm.request, "h", &others).unwrap();
         let refused = store.begin_move(ids[0], &near_others).unwrap_err().to_string();
         assert!(refused.contains("group g") && refused.contains("virtual machine"), "{refused}");
-        // The virtual machine's own node does not count as another member's.
+        // The virtual machine's own node does not count as the node of another member.
         let here = scheduler.decide_on(&vm.request, "h", &[own], &vm.placement).unwrap();
         store.begin_move(ids[0], &here).unwrap();
         store.end_move(ids[0], true).unwrap();

@@ -152,7 +152,7 @@ pub(super) fn request_of(caller: &Caller, body: &[u8]) -> Result<Request, HttpPr
     Ok(request)
 }
 
-/// Error for a request that does not fit on the only host. Says what the host lacks.
+/// Error for a request that does not fit on the only host. Names the resources that the host lacks.
 async fn missing_resource(state: &Arc<ServiceState>, request: Request) -> Result<HttpProblem, HttpProblem> {
     let explained = state.worker.query(move |allocator| allocator.scheduler().explain(&request, None, 1));
     let reason = explained.await?.ok().and_then(|explanation| explanation.hosts.first()?.reason());
@@ -204,7 +204,7 @@ pub(crate) async fn create(
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(vm)).into_response())
 }
 
-/// Finds the virtual machine named by a path. One that the caller may not see does not exist for it.
+/// Finds the virtual machine named by a path. A virtual machine that the caller must not see is reported as not found.
 pub(super) async fn find(
     state: &Arc<ServiceState>,
     caller: &Caller,

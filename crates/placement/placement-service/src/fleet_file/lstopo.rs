@@ -18,7 +18,7 @@ const MAX_NUMBER: u32 = 1 << 16;
 /// An open element.
 #[derive(Default)]
 struct OpenElement {
-    /// The value of `type` of an `object`; the element's name otherwise.
+    /// For an `object`, its attribute `type`; otherwise the element's name.
     kind: String,
     /// CPUs of the hardware threads in it.
     cpus: CpuSet,
@@ -195,7 +195,7 @@ impl Topology {
     fn end(&mut self, element: OpenElement, parent: Option<&mut OpenElement>) {
         match (&*element.kind, parent) {
             ("Core", _) if !element.cpus.is_empty() => self.cores.push(element.cpus),
-            // Without cores, each hardware thread is one.
+            // Without core elements, each hardware thread counts as a core.
             ("PU", None) => self.cores.push(element.cpus),
             ("PU", Some(parent)) if parent.kind != "Core" => self.cores.push(element.cpus),
             ("PU", Some(parent)) => parent.cpus = parent.cpus.iter().chain(element.cpus.iter()).collect(),

@@ -18,7 +18,7 @@ pub const PREFIX: &str = "longma-placement/";
 /// The labels of a node by key.
 pub type Labels = BTreeMap<String, String>;
 
-/// What the kubelet has given to pods that it aligns.
+/// Resources that the kubelet has assigned to aligned pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletUse {
     /// CPUs that a pod has to itself.
@@ -189,7 +189,7 @@ pub(super) fn free_host(name: &str, labels: &Labels) -> Result<Option<Host>, Str
     if cpus >= MAX_CPU as usize {
         return Err(format!("{cpus} free CPUs; at most {}", MAX_CPU - 1));
     }
-    // Each node has numbers of its own, since the kubelet decides which CPUs a pod gets.
+    // CPUs get consecutive made-up numbers, because the kubelet, not the scheduler, decides which CPUs a pod gets.
     let mut next = 0;
     for core in nodes.values_mut().flat_map(|node| &mut node.cores) {
         let threads = core.len() as u32;

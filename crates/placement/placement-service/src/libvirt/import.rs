@@ -22,7 +22,7 @@ pub struct Imported {
 /// If libvirt does not answer, the domain does not exist, runs, or belongs to a virtual machine.
 pub fn import(uri: &str, name: &str) -> Result<Imported, String> {
     let virsh = Virsh::new(uri);
-    // The live XML tells whether it runs; the inactive one has no run-time addresses.
+    // The live XML shows whether the domain runs. The inactive XML has no run-time addresses.
     let text = |more: &[&str]| {
         let arguments = [&["dumpxml", "--domain", name][..], more].concat();
         virsh.run(&arguments).map_err(|fault| fault.text())

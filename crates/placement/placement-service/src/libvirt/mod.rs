@@ -234,7 +234,7 @@ impl Hypervisor for Libvirt {
         for (listed, xml) in found {
             let actual = match (listed.vm, self.actual(&listed.name, &xml, &states)) {
                 (Some(_), actual) => Some(actual?),
-                // A foreign domain may use what this driver does not read.
+                // The XML of a foreign domain may contain elements that this driver cannot parse.
                 (None, actual) => actual.ok(),
             };
             all.push((listed, actual));

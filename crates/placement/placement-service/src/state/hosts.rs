@@ -210,7 +210,8 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Sets a host's status through `store`, which knows on whose behalf. While its agent is silent or the host does not match its description, `Up` becomes `Down`.
+    /// Sets a host's status through `store`, which records the actor. While its agent is silent or the host does not match its description, `Up`
+    /// becomes `Down`.
     pub fn set_status(&self, store: &dyn Store, host: &str, status: HostStatus) -> Result<(), StoreError> {
         let _guard = self.status_lock.lock().ignore_poison();
         let seen_at = self.store.host(host)?.seen_at;

@@ -97,7 +97,7 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Records what the owner wants, through a store that knows on whose behalf, and notifies the host's agent.
+    /// Records the owner's intent through a store that records the actor, and notifies the host's agent.
     pub fn set_intent(&self, store: &dyn Store, vm: &Vm, intent: Intent) -> Result<Vm, StoreError> {
         let changed = store.set_intent(vm.id, intent)?;
         self.notify_host_of(&changed);

@@ -33,7 +33,7 @@ impl Interval {
 pub struct Comparison {
     /// The policy.
     pub policy: String,
-    /// Requests that fitted nowhere, percent.
+    /// Refused requests, percent of all requests.
     pub refused_requests: f64,
     /// Refused memory, percent of the requested memory.
     pub refused: Interval,
@@ -52,7 +52,7 @@ pub struct Recommendation {
     pub policy: String,
     /// The best of the policies that refuse measurably more, if there is one.
     pub next: Option<String>,
-    /// Percentage points of memory that `next` refuses more.
+    /// Refused memory of `next` minus that of `policy`, percentage points.
     pub margin: Option<Interval>,
     /// Policies whose refused memory does not differ significantly from the least. Of them, `policy` has the least remote
     /// memory; ties go to the policy that refuses least.

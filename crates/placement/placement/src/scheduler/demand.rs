@@ -36,8 +36,8 @@ pub(crate) struct CellDemand {
 }
 
 impl Demand {
-    /// The demands to try for `request`, in order: the requested number of virtual nodes, or increasing numbers if none
-    /// is requested; for each, without borrowed memory first.
+    /// The demands to try for `request`, in order: the requested number of virtual nodes, or increasing numbers if the
+    /// request leaves it open; for each number, first without borrowed memory.
     pub fn of(request: &Request, overhead: Overhead) -> Vec<Self> {
         let demand = |(cells, memory): (u32, MemoryPolicy)| Self {
             cells,

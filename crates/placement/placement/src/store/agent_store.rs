@@ -1,4 +1,5 @@
-//! What a host's agent needs of a store. An agent on another machine has only this part, through the service's API.
+//! The store operations that a host's agent uses. An agent on another machine has only this part, through the service's
+//! API.
 
 use super::{StoreError, Vm, VmId, VmState};
 use crate::placement::Placement;

@@ -11,11 +11,11 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Maximum number of changes in a commit. More would delay the answer to the first one.
+/// Maximum number of changes in a commit. A larger batch would delay the answer to its first change.
 const MAX_BATCH: usize = 256;
-/// Maximum age of a transaction that further changes may join. Other processes wait for it too.
+/// Maximum age of a transaction that further changes may join. It also blocks other processes.
 const MAX_BATCH_AGE: Duration = Duration::from_millis(10);
-/// How long to retry a transaction that fails because of concurrent ones.
+/// How long to retry a transaction that conflicts with concurrent transactions.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before the first retry; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -162,8 +162,8 @@ fn run_batch(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
         }
     };
     if let Some(StoreError::Busy(_)) = failure {
-        // The jobs that arrived meanwhile would only wait as long for the same result. Those that follow an answer may
-        // succeed, so the batch is complete before the first answer.
+        // Jobs that arrived in the meantime would wait just as long and fail too, so they fail with this batch. It is
+        // collected before the first answer, because a job that arrives after an answer may succeed.
         batch.extend(std::iter::from_fn(|| jobs.and_then(Queue::next)));
     }
     for job in batch {

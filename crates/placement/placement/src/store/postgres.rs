@@ -99,7 +99,7 @@ impl From<tokio_postgres::Error> for Failure {
     }
 }
 
-/// Returns whether an error that did not come from the server means that it is unreachable.
+/// Returns whether a client-side error means that the server is unreachable.
 fn is_unreachable(error: &tokio_postgres::Error) -> bool {
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -298,7 +298,8 @@ pub(super) fn earlier_answer(db: &dyn Database, request: &Request, key: &str) ->
     answered_by_key(db, request, db.row(&query.sql, &query.values)?.as_ref())
 }
 
-/// Makes a reservation in three round trips: read what is known, insert the row for its ID, and all the rest.
+/// Makes a reservation in three round trips: one reads the host and earlier answers, one inserts the row that assigns
+/// the ID, and one makes all other changes.
 pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let queries: Vec<_> = [host_query(&placement.host)]
