@@ -29,7 +29,7 @@ pub struct Comparison {
     pub ours: Option<f64>,
     /// Its interval, if it is the mean of replicates.
     pub interval: Option<Interval>,
-    /// Number of runs that the measured value is of; 0 without one.
+    /// Number of runs that contribute to the measured value; 0 if there is no value.
     pub runs: usize,
     /// Number of runs that the experiment has at the point; `None` if none of them was run.
     pub of: Option<usize>,
@@ -233,8 +233,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The measured values of `whole` as text: comparisons of the whole form, at the points of `comparisons`, those of the quick
-/// form.
+/// For each of `comparisons`, which are of the quick form, the value that the whole form (`whole`) measured at its
+/// point, as text.
 pub fn whole_values(comparisons: &[Comparison], whole: &[Comparison]) -> Vec<Option<String>> {
     let same = |one: &Comparison, other: &Comparison| {
         (one.entry, &one.metric, &one.point) == (other.entry, &other.metric, &other.point)

@@ -35,8 +35,8 @@ impl Names {
     }
 
     /// Splits columns into those that other columns represent, and the rest. A column with a display name is never
-    /// represented. Of the remaining columns, those are represented whose values follow from those of the columns with
-    /// a display name, if there are any; otherwise those with the same values as an earlier column.
+    /// represented. If some columns have display names, a column is represented if its values follow from the values of
+    /// these columns; otherwise if an earlier column has the same values.
     fn split(&self, columns: &[(&String, &SweepColumn)]) -> (Vec<String>, Vec<String>) {
         let named = |name: &str| self.values.contains_key(name);
         let any = columns.iter().any(|(name, _)| named(name));

@@ -58,8 +58,8 @@ impl Point {
         self.folder.join(self.text(name))
     }
 
-    /// The parameters that are part of the result: all except those that only locate an input, which may differ between
-    /// runs of the same point.
+    /// The parameters that determine the result. Parameters that only locate an input are excluded: they may differ
+    /// between runs of the same point.
     pub fn result_parameters(&self) -> BTreeMap<String, Setting> {
         let result_parameters =
             self.parameters.iter().filter(|(name, _)| !self.location_parameters.contains(&name.as_str()));

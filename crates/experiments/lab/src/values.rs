@@ -48,7 +48,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// `parameters` and those that vary together with them.
+    /// `parameters` and the parameters that vary together with them.
     fn with_zipped(&self, parameters: &[String]) -> Vec<String> {
         let is_partner = |zip: &&Vec<&str>| parameters.iter().any(|name| zip.contains(&name.as_str()));
         let partners = self.together.iter().filter(is_partner).flatten().map(|name| (*name).to_string());
@@ -58,7 +58,7 @@ impl<'a> Values<'a> {
         all
     }
 
-    /// The points that differ from `point` at most in `parameters` and what varies together with them.
+    /// The points that differ from `point` at most in `parameters` and in parameters that vary together with them.
     fn group(&self, point: usize, parameters: &[String]) -> Vec<usize> {
         let with_zipped = self.with_zipped(parameters);
         let kept = |point: &Point| -> Vec<String> {

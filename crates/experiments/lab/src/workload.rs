@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Something that can be run at a point and measured: a guest program, a device model, a piece of software.
+/// A program or model that can be run at a point and measured, such as a guest program or a device model.
 ///
 /// `run` is called from several threads concurrently. [`Metrics::results`] must depend only on the point.
 pub trait Workload: Send + Sync {

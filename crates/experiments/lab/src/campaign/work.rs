@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Polling interval for a point that another campaign is running.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What the threads of a campaign did.
+/// Results of the threads of a campaign.
 #[derive(Default)]
 pub(super) struct WorkResult {
     /// Points run here.

@@ -70,15 +70,15 @@ pub fn page_with(chapters: &[Chapter<'_>], sections: &[Section], version: &str) 
     })
 }
 
-/// What differs between pages.
+/// The parts that differ between pages.
 pub struct Document<'a> {
-    /// What the page shows.
+    /// The contents of the page, in a few words.
     pub title: &'a str,
     /// The version shown at its top.
     pub version: &'a str,
     /// Style rules in addition to those of all pages.
     pub style: &'a str,
-    /// What the links at the side lead to, and the links as HTML.
+    /// Label of the links at the side, and the links as HTML.
     pub links: (&'a str, &'a str),
     /// The contents as HTML.
     pub body: &'a str,

@@ -12,7 +12,7 @@ use std::os::fd::AsRawFd;
 
 /// The file whose byte ranges are locked. It stays empty.
 const CLAIMS: &str = "claims";
-/// The byte that represents the whole store. Points are represented by lower ones.
+/// The byte that represents the whole store. Lower bytes represent points.
 const WHOLE: i64 = i64::MAX - 1;
 
 /// Claims on the points of a store.

@@ -268,7 +268,7 @@ impl Results {
         self.records.is_empty()
     }
 
-    /// Adds a record. Returns whether it is new. A result replaces a failure. If two results differ, the one that is
+    /// Adds a record. Returns whether it is new. A result replaces a failure. If two results differ, which of them is
     /// kept does not depend on the order of the calls. A failure caused by the host is ignored.
     pub fn add(&mut self, record: Record) -> bool {
         if record.failure.as_ref().is_some_and(|failure| !failure.kind.is_of_point()) {
