@@ -31,7 +31,7 @@ use crate::{
 
 /// The core of one guest thread.
 pub struct Core {
-    // The first field is dropped first, because the registration points to the others.
+    // Fields are dropped in order: the registration has pointers to the other fields.
     registration: Option<Registration>,
     cpu: Box<Cpu>,
     return_stack: ReturnStack,

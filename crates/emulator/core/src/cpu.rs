@@ -208,9 +208,9 @@ impl Cpu {
         }
     }
 
-    /// Whether only the interpreter is exact: the guest has enabled other floating-point traps than that of invalid
-    /// operations, which translated code always passes to the interpreter, or renamed its floating-point registers (x87
-    /// stack mode).
+    /// Whether all code must be interpreted, because the guest has enabled floating-point traps, or has renamed its
+    /// floating-point registers (x87 stack mode). The trap of invalid operations is an exception: translated code
+    /// passes these operations to the interpreter anyway.
     pub(crate) fn must_interpret(&self) -> bool {
         self.state.fcsr.0 & 0xf != 0 || self.state.lbt.stack_mode
     }

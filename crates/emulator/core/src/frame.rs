@@ -15,7 +15,7 @@ pub(crate) const JUMP_ENTRIES: usize = 4096;
 pub struct PageEntry {
     /// The virtual address of the page plus the generation, which is below 4096.
     pub tag: u64,
-    /// What to add to a virtual address on the page, to get the host address.
+    /// The offset from virtual addresses on the page to host addresses.
     pub addend: u64,
 }
 

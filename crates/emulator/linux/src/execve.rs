@@ -28,7 +28,8 @@ const AT_SYMLINK_NOFOLLOW: u64 = 0x100;
 /// MAX_ARG_STRLEN.
 const MAX_STRING_BYTES: usize = 128 << 10;
 
-/// What a call that succeeds returns: in simulated time, that another program runs.
+/// The result of a call. Outside simulated time, a successful call does not return, because the host replaces the
+/// emulator.
 type Executed = Result<Completion, Errno>;
 
 pub(crate) fn execve(
@@ -201,7 +202,7 @@ impl Program {
         Ok(Completion::RegistersSet(Outcome::Execute))
     }
 
-    /// Tells the engine that this program replaces the current one. Returns what the next emulator gets.
+    /// Tells the engine that this program replaces the current one. Returns data for the next emulator.
     fn announce(&self, process: &Process) -> Option<Vec<u8>> {
         let path = OsString::from_vec(self.path.as_bytes().to_vec()).into();
         let next = if self.is_guest { NextProgram::OfEmulator(path) } else { NextProgram::OfHost(path) };
@@ -355,8 +356,8 @@ fn run(thread: &Thread, path: &CStr, arguments: &[CString], environment: &[CStri
     let mut was_asked = with_attention(Attention::is_requested);
     let error = loop {
         with_attention(Attention::clear);
-        // A signal that arrives before the host begins the call belongs to the old program. Afterwards it stays pending
-        // for the new one.
+        // The old program gets signals that arrive before the host begins the call. Later signals stay pending for the
+        // new program.
         thread.signals.transfer_to_host();
         // SAFETY: the strings and their null-terminated arrays are live until the call fails.
         let returned = unsafe { interruptible_on_host(libc::SYS_execve, call) };

@@ -133,7 +133,7 @@ struct Left {
 }
 
 /// Executes a unit from an entry point to its exit. `None` if the exit is not a jump, or is not reached in time. Flags
-/// are not compared: they are dead across calls and returns, and some optimizations differ in how far they see that.
+/// are not compared: they are dead across calls and returns, which not all optimizations detect equally well.
 fn left<F: FrontEnd>(
     unit: &Unit<F::Service, F::Pending>,
     entry: (u64, u32),

@@ -15,7 +15,7 @@ pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 /// What to do with the result of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultConversion {
-    /// Nothing.
+    /// No conversion.
     Nothing,
     /// Convert `struct stat`, from one address to another.
     Stat(u64, u64),

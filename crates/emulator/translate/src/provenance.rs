@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Each word equals its address, except for one.
+    /// Memory in which each word contains its own address, except the word at the address in the second field.
     struct Words(Range<u64>, Cell<Option<u64>>);
 
     impl Memory for Words {

@@ -85,7 +85,7 @@ pub(crate) struct TranslatorConfig {
     pub registers: Arc<RegisterAccesses>,
     /// The cores that may run the code.
     pub readers: Arc<Readers>,
-    /// What follows from the architecture that the program was compiled for.
+    /// Support for the architecture that the program was compiled for.
     pub origin: OriginSupport,
 }
 

@@ -89,16 +89,16 @@ pub struct Mapping {
     pub wipe_on_fork: bool,
     /// A forked child does not inherit this mapping (MADV_DONTFORK).
     pub dont_fork: bool,
-    /// What mmap, madvise and mseal made of it.
+    /// Properties set by mmap, madvise and mseal.
     pub marks: Marks,
 }
 
 /// Properties of a mapping beyond its permissions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
-    /// Every access faults, whatever the permissions are (MADV_GUARD_INSTALL).
+    /// Every access faults, regardless of the permissions (MADV_GUARD_INSTALL).
     pub is_guard: bool,
-    /// Its permissions and its place cannot be changed (mseal).
+    /// Its permissions and its address cannot be changed (mseal).
     pub is_sealed: bool,
     /// An access below it extends it downwards (MAP_GROWSDOWN).
     pub grows_down: bool,

@@ -1,4 +1,5 @@
-//! Mappings whose permissions and place cannot be changed. Source: Linux Documentation/userspace-api/mseal.rst, mseal(2).
+//! Mappings whose permissions and address cannot be changed. Source: Linux Documentation/userspace-api/mseal.rst,
+//! mseal(2).
 
 use std::ops::Range;
 
@@ -34,7 +35,7 @@ impl AddressSpace {
     /// Seals all mappings of a range (mseal).
     ///
     /// # Errors
-    /// EINVAL for an invalid range; ENOMEM if a page is not mapped, and then nothing is sealed.
+    /// EINVAL for an invalid range; ENOMEM if a page is not mapped. No page is sealed then.
     pub fn seal(&self, start: u64, length: u64) -> Result<(), Errno> {
         self.host_range(start, length)?;
         let end =

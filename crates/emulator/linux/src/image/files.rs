@@ -419,7 +419,7 @@ fn reopen_path(image: &FileImage, path: &[u8], offset: u64) -> Result<(), ImageE
     let text = CString::new(path).map_err(|_| ImageError::Inconsistent("a path contains a zero byte"))?;
     let mut once = libc::O_CREAT | libc::O_EXCL | libc::O_TRUNC | libc::O_NOCTTY;
     if image.flags & libc::O_TMPFILE == libc::O_TMPFILE {
-        // The file has been linked to a name since.
+        // The file was opened without a name, but has one now.
         once |= libc::O_TMPFILE;
     }
     // SAFETY: the path is terminated, and a new descriptor affects no other code.

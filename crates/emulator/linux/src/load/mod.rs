@@ -84,7 +84,7 @@ impl Process {
             Some(previous) => previous.process.fixed_identity.clone(),
             None => fixed_identity(&root, &config),
         };
-        // A program that executes another one chooses the name of that one.
+        // Only the first program gets the fixed name: execve's caller chooses the names of later programs.
         let is_first = previous.is_none() && config.named_after.is_none();
         let names = fixed_identity.as_ref().filter(|_| is_first);
         let program_file = find(&root, &config, names)?;

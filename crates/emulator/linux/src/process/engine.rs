@@ -22,8 +22,8 @@ pub trait Engine: Send + Sync {
     /// Code in this range of guest addresses may have changed or been unmapped.
     fn invalidate(&self, range: Range<u64>);
 
-    /// Called before the host replaces this emulator. Returns what the emulator of the next program gets in the file of
-    /// `--earlier-programs`. If the host refuses, the program continues.
+    /// Called before the host replaces this emulator. Returns the contents of the file that the next program's emulator
+    /// gets with `--earlier-programs`. If the host refuses, the program continues.
     fn before_execve(&self, next: &NextProgram) -> Option<Vec<u8>> {
         let _ = next;
         None
@@ -39,13 +39,13 @@ pub trait Engine: Send + Sync {
 /// The program that a process is about to execute.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextProgram {
-    /// An emulator runs it: this one in simulated time, otherwise one that the host starts.
+    /// An emulator runs it: in simulated time this emulator, otherwise a new one that the host starts.
     OfEmulator(PathBuf),
     /// The host runs it, without an emulator.
     OfHost(PathBuf),
 }
 
-/// What the run loop does next.
+/// The next action of the run loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Outcome {

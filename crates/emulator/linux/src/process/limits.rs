@@ -14,7 +14,7 @@ use longma_guest::host::resources;
 pub(crate) struct Limits(Mutex<BTreeMap<u32, (u64, u64)>>);
 
 impl Limits {
-    /// Creates the limits from those that the previous program had set.
+    /// Creates the limits from those of the previous program.
     pub(crate) fn inherited(limits: &[StoredLimit]) -> Self {
         let limits = limits.iter().map(|&StoredLimit { resource, soft, hard }| (resource, (soft, hard)));
         Self(Mutex::new(limits.collect()))

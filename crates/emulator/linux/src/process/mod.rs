@@ -79,8 +79,8 @@ pub struct ProcessConfig {
     /// Use constant names for the program, its directories, its user and its system, and constant initial random bytes,
     /// so that runs are equal on all hosts.
     pub fixed_identity: bool,
-    /// The program and the working directory that the constant names refer to, if another program has executed this one:
-    /// those of the first program.
+    /// Program and working directory of the first program, to which the constant names refer, if this program was
+    /// started by execve.
     pub named_after: Option<(PathBuf, PathBuf)>,
     /// How much lower the stack starts, in bytes, rounded to 16.
     pub stack_offset: u64,

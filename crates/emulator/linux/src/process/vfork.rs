@@ -1,7 +1,7 @@
-//! Emulates vfork, in which a child runs in its parent's memory until it executes another program or ends. The child
-//! gets a copy, and its writes are sent to the parent before the parent continues. The parent does not see changes to
-//! mappings, or writes before a signal killed the child. Source: vfork(2), clone(2) (CLONE_VM, CLONE_VFORK); Linux
-//! kernel/fork.c (wait_for_vfork_done: only a fatal signal ends the wait).
+//! Emulates vfork. In Linux, the child runs in its parent's memory until it executes another program or ends. Here it
+//! runs in a copy of that memory, and its writes are sent to the parent before the parent continues. The parent does
+//! not see changes of mappings, or the writes of a child that a signal killed. Source: vfork(2), clone(2) (CLONE_VM,
+//! CLONE_VFORK); Linux kernel/fork.c (wait_for_vfork_done: only a fatal signal ends the wait).
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -160,8 +160,8 @@ pub trait Scheduler: Send + Sync {
     /// Notifies the scheduler that the running thread may have made files ready for which other threads wait.
     fn files_changed(&self);
 
-    /// Ends all other threads, because the running thread `thread` executes another program: they run no more
-    /// instructions. Those in a call of the host end when the call returns; the result has their numbers.
+    /// Ends all threads except the running thread `thread`, which executes another program. They execute no more
+    /// instructions. A thread in a host call ends when the call returns. Returns the numbers of these threads.
     fn retire_others(&self, thread: ThreadNumber) -> Vec<ThreadNumber>;
 
     /// Waits until the retired threads have left the host's calls, and makes `thread` the first and only thread, with
@@ -225,8 +225,8 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The state of the program in `memory` that replaces the one of `self`. Clocks, random numbers and the timers that
-    /// survive execve(2) continue.
+    /// The state for the program in `memory`, which replaces the program of `self`. Clocks, random numbers and the
+    /// timers that survive execve(2) continue.
     pub(crate) fn succeeded_by(&self, config: &SimulationConfig, memory: &GuestMemory) -> Self {
         Self {
             random: Mutex::new(SplitMix64::new(self.random_state())),
@@ -237,8 +237,7 @@ impl Simulation {
         }
     }
 
-    /// Moves what the thread `thread` of `previous`, which has executed this program, keeps: the timers and its
-    /// scheduling attributes.
+    /// Takes over the timers and scheduling attributes of `thread` in `previous`, which has executed this program.
     pub(crate) fn take_over(&self, previous: &Self, thread: ThreadNumber) {
         let timers = std::mem::take(&mut *previous.timers.lock().ignore_poison());
         *self.timers.lock().ignore_poison() = timers.kept_across_exec();

@@ -44,7 +44,7 @@ impl SchedAttributes {
         self.0.lock().ignore_poison().get(&thread.0).copied().unwrap_or_default()
     }
 
-    /// Makes the attributes of `thread` of an earlier program those of the first thread.
+    /// Copies the attributes of `thread` in an earlier program to the first thread.
     pub(super) fn take_over(&self, earlier: &Self, thread: ThreadNumber) {
         let attributes = earlier.of(thread);
         self.change(ThreadNumber(0), |own| *own = attributes);

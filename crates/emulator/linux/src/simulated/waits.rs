@@ -293,7 +293,8 @@ impl Output {
             libc::SYS_writev => self.advance_vectors(arguments, transferred),
             _ => false,
         };
-        // A datagram, or a file that accepts no more: the caller sees this from the count.
+        // A call on a datagram, or on a file that accepts no more bytes, is complete. The count tells the caller how
+        // many were transferred.
         if more && transferred > 0 { None } else { Some(self.done) }
     }
 

@@ -54,7 +54,7 @@ const EXACT: [&str; 11] = [
     " fabd s", " fabd d",
 ];
 
-/// Whether the difference is one that the book lists: translated code raises more floating-point exceptions.
+/// Whether the book lists the difference: translated code raises more floating-point exceptions than Arm.
 fn is_known(difference: &str) -> bool {
     let Some((_, values)) = difference.split_once(": fpsr is 0x") else { return false };
     let values: Vec<u32> = values

@@ -15,7 +15,7 @@ pub(super) fn number(register: Register) -> usize {
     register.full_register().number() & 15
 }
 
-/// What a register needs to match a required state.
+/// The conversion that brings a register into a required state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RegisterFixup {
     Nothing,

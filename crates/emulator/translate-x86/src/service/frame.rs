@@ -69,9 +69,9 @@ fn trap_number(signal: u64, code: u32) -> u64 {
     }
 }
 
-/// The error code of a page fault. Bits: 0 the page is present, 1 a store, 2 in user mode, 4 an instruction fetch.
-/// Whether a page is present depends on earlier accesses; here it is if the program may read it. Linux says so of all
-/// addresses of its own, too (`sanitize_error_code` in arch/x86/mm/fault.c).
+/// The error code of a page fault. Bits: 0 the page is present, 1 a store, 2 in user mode, 4 an instruction fetch. On a
+/// processor, presence depends on earlier accesses; here, every page that the program may read is present. So are
+/// kernel addresses, as Linux reports them (`sanitize_error_code` in arch/x86/mm/fault.c).
 fn page_fault_error(process: &ProcessFrame, memory: &dyn UserMemory) -> u64 {
     const SEGV_ACCERR: u32 = 2;
     let address = process.fault_address();
@@ -81,8 +81,8 @@ fn page_fault_error(process: &ProcessFrame, memory: &dyn UserMemory) -> u64 {
     u64::from(is_present) | u64::from(is_write) << 1 | 4 | u64::from(is_fetch) << 4
 }
 
-/// Whether the instruction at `pc` reads an operand in memory and writes it back. Processors report a fault of its load
-/// as one of a store.
+/// Whether the instruction at `pc` reads an operand in memory and writes it back. If its load faults, processors report
+/// the fault of a store.
 fn modifies_memory(pc: u64, memory: &dyn UserMemory) -> bool {
     let fetch = |address| {
         let mut word = [0; 4];

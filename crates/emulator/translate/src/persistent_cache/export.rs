@@ -138,7 +138,7 @@ impl<F: FrontEnd> Engine<F> {
         output.add(number, &words, &exported)
     }
 
-    /// The part of a unit's metadata that comes from its origin.
+    /// The exported metadata of a unit that derive from its provenance.
     fn origin_of(&self, unit: &PlacedUnit<F::Pending>) -> CachedUnit<F::Service> {
         let origin = unit.origin.as_ref();
         let state = |pc: &u64, code: u64| match (self.entries.get(pc), self.cold.get(pc)) {

@@ -1,6 +1,6 @@
 //! Export and import of translations between processes that run the same program. `export` exports units; `activate`
-//! imports them and activates each one at its first use. A unit is activated only if the source words in memory are
-//! those that it was translated from. The caller decides where the data is stored.
+//! imports them and activates each one at its first use. A unit is activated only if its source words in memory are
+//! unchanged. The caller decides where the data is stored.
 
 mod activate;
 mod export;

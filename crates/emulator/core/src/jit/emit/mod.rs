@@ -151,7 +151,7 @@ pub(crate) struct EmitContext<'a> {
     /// For the code of a system: returns the address of the data for an instruction that the owner of the core
     /// executes. The second argument is the number of instructions that follow it in the block.
     pub system: Option<&'a mut CallOuts<'a>>,
-    /// What follows from the architecture that the program was compiled for.
+    /// Support for the architecture that the program was compiled for.
     pub origin: OriginSupport,
 }
 

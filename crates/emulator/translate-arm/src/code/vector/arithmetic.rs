@@ -90,8 +90,8 @@ fn plain_float_one(op: Op) -> Option<[La; 2]> {
     })
 }
 
-/// Whether an instruction raises the invalid exception for common patterns that are no numbers of the program, such as
-/// the masks of comparisons.
+/// Whether an instruction raises the invalid exception for bit patterns that are common in registers but are not
+/// floating-point data, such as comparison masks.
 fn signals(op: Op) -> bool {
     matches!(op, Op::FcmeqV | Op::FcmgeV | Op::FcmgtV | Op::FcvtzsV | Op::FcvtzuV)
 }
