@@ -32,7 +32,7 @@ pub(crate) const SOURCE: u64 = 1 << 57;
 pub(crate) const DIRECTED_RECV: u64 = 1 << 59;
 pub(crate) const CLAIM: u64 = 1 << 59;
 pub(crate) const DISCARD: u64 = 1 << 58;
-/// A flag of binding a completion queue.
+/// A flag for binding a completion queue.
 pub(crate) const SELECTIVE_COMPLETION: u64 = 1 << 59;
 
 // Address formats.

@@ -1,4 +1,4 @@
-//! Sizes, offsets and constants against the headers of the installed libfabric, by a C compiler.
+//! Compares sizes, offsets and constants with the headers of the installed libfabric, by means of a C compiler.
 //!
 //! Later versions add fields at the ends of structures, so only offsets and the sizes of 1.17 are compared.
 

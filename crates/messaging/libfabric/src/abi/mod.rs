@@ -1,7 +1,6 @@
-//! libfabric's binary interface: the structures, tables of functions and constants that a provider shares with it. Nothing
-//! is executed here.
+//! libfabric's binary interface: structures, function tables and constants, without behaviour.
 //!
-//! Source: the headers of libfabric 1.17, with which `layout_tests` compares.
+//! Source: the headers of libfabric 1.17; `layout_tests` compares this module with them.
 
 pub(crate) mod constants;
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tables of functions, with libfabric's names of fields.
+//! Function tables, with libfabric's field names.
 //!
 //! Return values: 0 or a count, or a negative error number.
 

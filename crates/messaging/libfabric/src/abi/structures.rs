@@ -1,4 +1,4 @@
-//! Structures, with libfabric's names of fields.
+//! Structures, with libfabric's field names.
 
 use super::operations::*;
 use std::ffi::{c_char, c_void};

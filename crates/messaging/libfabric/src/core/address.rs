@@ -14,7 +14,7 @@ pub(crate) const PREFIX: &str = "longma://";
 /// The start of a binary address; its last byte is the version of the format.
 const MARK: [u8; 8] = *b"longma\0\x01";
 
-/// The types of endpoints, whose names are separate.
+/// The types of endpoints. Each has a namespace of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Exchanges messages with all endpoints in its address vector (`FI_EP_RDM`).
@@ -61,7 +61,7 @@ impl Name {
         Some(Self { bytes, length: text.len() as u8 })
     }
 
-    /// A new name, of a fixed length because some programs assume that all addresses have the same.
+    /// A new name. Its length is fixed, because some programs assume that all addresses are equally long.
     pub(crate) fn random() -> Self {
         let random = getrandom::u64().unwrap_or_else(|_| {
             // Names must differ, but need not be secret.
@@ -94,7 +94,8 @@ impl Name {
         }
     }
 
-    /// The name in an address, which may have further bytes after it. A string ends at its zero byte or with the bytes.
+    /// The name in an address. Further bytes may follow the name. A string ends at its zero byte or at the end of
+    /// `bytes`.
     pub(crate) fn from_address(format: AddressFormat, address: &[u8]) -> Option<Self> {
         match format {
             AddressFormat::String => {

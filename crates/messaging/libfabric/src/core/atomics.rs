@@ -1,4 +1,4 @@
-//! Atomic operations on memory that peers name.
+//! Atomic operations that peers request on exported memory.
 //!
 //! Source: fi_atomic(3), for the operations and the types on which each is defined.
 
@@ -186,7 +186,7 @@ pub(crate) fn apply(
         return Err(Failure::PROTOCOL);
     }
     let operation = Operation::from_number(operation).ok_or(Failure::PROTOCOL)?;
-    // A read has operands too, without effect, whose number is that of the values.
+    // A read has as many operands as values, although it does not use them.
     if operands.len() != if operation.compares() { 2 * length } else { length } {
         return Err(Failure::PROTOCOL);
     }

@@ -26,7 +26,7 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Without memory.
+    /// No memory.
     pub(crate) const EMPTY: Self =
         Self { segments: [Segment { start: std::ptr::null_mut(), length: 0 }; MAX_SEGMENTS], count: 0 };
 
@@ -85,7 +85,7 @@ impl Buffer {
         part
     }
 
-    /// Copies the first bytes of the buffer; `into` is at most as long.
+    /// Copies the first bytes of the buffer to `into`, which must not be longer than the buffer.
     pub(crate) fn read(&self, mut into: &mut [u8]) {
         for segment in &self.segments[..self.count] {
             let taken = segment.length.min(into.len());

@@ -26,7 +26,7 @@ pub(crate) struct Completed {
     pub(crate) failure: Option<(Failure, usize)>,
 }
 
-/// The endpoints whose progress a queue or a counter makes.
+/// The endpoints that a queue or a counter progresses.
 #[derive(Default)]
 pub(crate) struct Watched {
     endpoints: Mutex<Vec<Arc<Endpoint>>>,
@@ -49,7 +49,7 @@ impl Watched {
         !self.endpoints.lock().ignore_poison().is_empty()
     }
 
-    /// Moves data of all endpoints.
+    /// Makes progress on all endpoints.
     pub(crate) fn progress(&self) {
         self.endpoints.lock().ignore_poison().iter().for_each(|endpoint| endpoint.progress());
     }
@@ -67,7 +67,7 @@ impl Watched {
         }
     }
 
-    /// Moves data until `result` returns something, or the time is over. `None` waits indefinitely.
+    /// Makes progress until `result` returns `Some`, or the time limit is reached. `None` waits indefinitely.
     pub(crate) fn wait_for<T>(
         &self,
         timeout: Option<Duration>,
@@ -91,8 +91,9 @@ impl Watched {
     }
 }
 
-/// The empty reads after which a thread that only reads lets others run, and how often. Where each process has a core,
-/// this costs a call of the kernel about once in ten microseconds, when no message has come for a hundred.
+/// A thread that polls an empty queue yields the processor after this many reads, and then every `YIELD_INTERVAL`
+/// reads. If each process has a core, this costs a system call every ten microseconds, once no message has arrived for
+/// a hundred.
 const IDLE_READS: usize = 1024;
 const YIELD_INTERVAL: usize = 64;
 
@@ -129,7 +130,7 @@ impl CompletionQueue {
                 let reads = self.idle_reads.load(Ordering::Relaxed);
                 self.idle_reads.store(reads.wrapping_add(1), Ordering::Relaxed);
                 if reads > IDLE_READS && reads.is_multiple_of(YIELD_INTERVAL) {
-                    // With fewer cores than processes, the peer may need this one.
+                    // If there are fewer cores than processes, the peer may need this core.
                     std::thread::yield_now();
                 }
             }

@@ -1,4 +1,4 @@
-//! A connection of an endpoint, and what is unfinished on it.
+//! A connection of an endpoint, with its unfinished operations.
 
 use super::address::Name;
 use super::buffer::Buffer;
@@ -37,7 +37,7 @@ pub(crate) struct Pull {
     pub(crate) purpose: Purpose,
 }
 
-/// What a pull is for.
+/// The operation that a pull serves.
 pub(crate) enum Purpose {
     /// A message for a receive, which the peer numbers `id`.
     Receive { id: u32, receive: Receive, tag: u64, data: Option<u64>, length: usize },
@@ -54,9 +54,9 @@ pub(crate) struct Grant {
     pub(crate) key: u64,
 }
 
-/// A connection. Its registrations are dropped before the link, whose tag they have.
+/// A connection. Its registrations are dropped before the link that owns their tag.
 pub(crate) struct Connection {
-    /// The peer; `None` if it is of another user, who could use any name.
+    /// The peer; `None` if its process belongs to another user and could therefore claim any name.
     pub(crate) peer: Option<Name>,
     /// The peer's number in the address vector.
     pub(crate) source: u64,
@@ -82,7 +82,7 @@ pub(crate) struct Connection {
     pub(crate) grants: Slab<Grant>,
     /// Slots and lengths of received frames that exceed the memory for unexpected messages.
     pub(crate) held: VecDeque<(usize, usize)>,
-    /// Whether it ends: what has arrived is still received, but nothing is sent.
+    /// Whether it is ending: frames that have arrived are still received, but none is sent.
     pub(crate) is_ending: bool,
     /// `None` while it connects.
     pub(crate) link: Option<Link>,
@@ -111,7 +111,7 @@ impl Connection {
         }
     }
 
-    /// Whether everything that was sent has left this side.
+    /// Whether all operations are sent and answered.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
             && self.replies.is_empty()

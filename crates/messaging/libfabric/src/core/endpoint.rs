@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 /// Notifications that the queue of an endpoint's VIs can hold.
 const QUEUE_ENTRIES: usize = 1 << 16;
-/// How long closing waits until everything has been sent.
+/// The time that closing allows for sending waiting operations.
 const CLOSE_TIME: Duration = Duration::from_secs(1);
 /// Notifications processed by one call.
 const BATCH: usize = 64;
@@ -30,7 +30,7 @@ enum Arrival {
     Connected(usize, Result<Link, Failure>),
 }
 
-/// What an endpoint and its threads share.
+/// The state that an endpoint and its threads share.
 struct Common {
     nic: Nic,
     name: Name,
@@ -240,7 +240,7 @@ impl Endpoint {
         }
     }
 
-    /// Moves data, and reports what is complete.
+    /// Makes progress and reports completions.
     #[inline]
     pub(crate) fn progress(&self) {
         self.advance(&mut self.state());
@@ -262,7 +262,7 @@ impl Endpoint {
 
     fn process(&self, state: &mut State, vi: u32) {
         if state.key_of_vi(vi).is_none() {
-            // The first frame may come before the connection is adopted.
+            // The first frame may arrive before the connection is adopted.
             self.adopt_arrivals(state);
         }
         if let Some(key) = state.key_of_vi(vi) {
@@ -282,7 +282,7 @@ impl Endpoint {
         }
     }
 
-    /// Waits until something happens, at most for `limit`, and processes it.
+    /// Waits for a notification, at most for `limit`, and processes it.
     pub(crate) fn wait(&self, limit: Duration) {
         if let Ok((vi, _)) = self.common.queue.wait(Some(limit)) {
             let mut state = self.state();
@@ -290,12 +290,12 @@ impl Endpoint {
         }
     }
 
-    /// Stops listening, and ends all connections after everything has been sent, or after a second. In a forked child,
-    /// the endpoint is the parent's and stays as it is.
+    /// Stops listening, and ends all connections once all waiting operations are sent, or after a second. In a forked
+    /// child, it does nothing, because the endpoint belongs to the parent.
     pub(crate) fn close(self: &Arc<Self>) {
         if std::process::id() != self.creator_pid {
             // The child does not have the threads, and one of them may have been changing the state when the process
-            // forked. So the copy is leaked, without what the program can close next.
+            // forked. So the child leaks its copy, except for the objects that the program can close next.
             if let Ok(mut state) = self.state.try_lock() {
                 state.setup.vector = None;
                 state.setup.notify = None;

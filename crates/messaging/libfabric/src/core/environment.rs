@@ -3,7 +3,7 @@
 use super::log::warning;
 use longma_via::provider::shared_memory::{Allow, Directory, Settings};
 
-/// The bytes of messages that wait for a receive, by default.
+/// The default of `FI_LONGMA_UNEXPECTED`, bytes.
 const UNEXPECTED_BYTES: usize = 64 << 20;
 
 /// The settings of the NIC. `FI_LONGMA_USERS`: further users, as numbers, or `all`. `FI_LONGMA_NAMES`: the directory of
@@ -20,7 +20,7 @@ pub(crate) fn nic_settings() -> Settings {
             Ok(user) => users.push(user),
             Err(_) if word.trim() == "all" => accepts_all = true,
             Err(_) => {
-                warning!("FI_LONGMA_USERS: {word:?} is neither the number of a user nor \"all\"; ignored")
+                warning!("FI_LONGMA_USERS: ignoring {word:?}, which is neither a user ID nor \"all\"")
             }
         }
     }
@@ -34,20 +34,20 @@ pub(crate) fn nic_settings() -> Settings {
     settings
 }
 
-/// `FI_LONGMA_UNEXPECTED`: the bytes of messages without a receive that an endpoint keeps. Beyond, senders wait.
+/// `FI_LONGMA_UNEXPECTED`: the memory for unexpected messages of an endpoint, bytes. When it is full, senders wait.
 pub(crate) fn unexpected_bytes() -> usize {
     match std::env::var("FI_LONGMA_UNEXPECTED") {
         Ok(text) => text.parse().unwrap_or_else(|_| {
-            warning!("FI_LONGMA_UNEXPECTED: {text:?} is no number of bytes; {UNEXPECTED_BYTES} is used");
+            warning!("FI_LONGMA_UNEXPECTED: {text:?} is not a number of bytes; using {UNEXPECTED_BYTES}");
             UNEXPECTED_BYTES
         }),
         Err(_) => UNEXPECTED_BYTES,
     }
 }
 
-/// Whether all peers are known to be on this host, so that remote ones need not be reached: in an MPI job with all ranks on
-/// one host (Open MPI and MPICH set the variables), or with `FI_LONGMA_REMOTE_COMM=1`. Open MPI asks every provider for
-/// `FI_REMOTE_COMM`.
+/// Whether all peers are known to be on this host, so that the provider can claim `FI_REMOTE_COMM`: in an MPI job with
+/// all ranks on one host (Open MPI and MPICH set the variables), or with `FI_LONGMA_REMOTE_COMM=1`. Open MPI asks every
+/// provider for `FI_REMOTE_COMM`.
 pub(crate) fn all_peers_are_here() -> bool {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let is_one_host = |all, here| number(all).is_some_and(|all| number(here) == Some(all));

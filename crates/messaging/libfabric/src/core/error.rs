@@ -58,7 +58,7 @@ impl Failure {
         let (code, reason) = match error {
             Error::NoMatch(_) => (libc::ECONNREFUSED, 5),
             Error::Rejected | Error::Refused(_) => (libc::ECONNREFUSED, 6),
-            // It ended while it was asked.
+            // The peer ended during the request.
             Error::NotReachable(_) => (libc::ECONNRESET, 2),
             Error::Timeout => (libc::ETIMEDOUT, 7),
             Error::Resource(_) | Error::System { .. } => (libc::ENOBUFS, 8),

@@ -5,12 +5,13 @@ use super::slots::Slots;
 use longma_via::{CompletionQueue, Error, Nic, ProtectionTag, Vi, ViAttributes};
 use std::time::{Duration, Instant};
 
-/// The longest time for an answer to a connection request.
+/// The time limit for the answer to a connection request.
 const CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How long a connection to a peer that does not listen yet is tried.
+/// The time for which a connection to a peer that does not listen yet is retried.
 const START_TIME: Duration = Duration::from_secs(2);
 
-/// A protection tag that one connection uses. With a common tag, each peer could read what others are offered.
+/// A protection tag that one connection uses. With a common tag, each peer could read memory that is offered to other
+/// peers.
 pub(crate) struct Tag {
     nic: Nic,
     tag: ProtectionTag,
@@ -24,7 +25,7 @@ impl Tag {
 
 impl Drop for Tag {
     fn drop(&mut self) {
-        // The VI and the memory that use the tag have been dropped before.
+        // The VI and the memory that use the tag have already been dropped.
         let _ = self.nic.destroy_protection_tag(self.tag);
     }
 }

@@ -1,4 +1,4 @@
-//! Which receive gets which message: a list of posted receives and one of messages that arrived before their receive.
+//! Matches messages with receives: a list of posted receives, and a list of messages that arrived before their receive.
 //!
 //! A message goes to the oldest receive that matches it, and a receive gets the oldest message that it matches.
 //!
@@ -7,7 +7,7 @@
 use crate::abi::constants::ADDR_UNSPEC;
 use std::collections::VecDeque;
 
-/// What a receive matches.
+/// The messages that a receive matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// The number of the source in the address vector; `ADDR_UNSPEC` matches every source.
@@ -48,7 +48,7 @@ impl<R, M> Default for MatchList<R, M> {
 }
 
 impl<R, M> MatchList<R, M> {
-    /// The oldest message that a new receive matches, which is removed.
+    /// Removes and returns the oldest message that a new receive matches.
     pub(crate) fn take(&mut self, pattern: &Pattern) -> Option<Arrived<M>> {
         let place =
             self.unexpected.iter().position(|arrived| pattern.matches(arrived.source, arrived.tag))?;
@@ -65,7 +65,7 @@ impl<R, M> MatchList<R, M> {
         self.posted.push_back((pattern, receive));
     }
 
-    /// The oldest receive that matches a new message, which is removed.
+    /// Removes and returns the oldest receive that matches a new message.
     #[inline]
     pub(crate) fn arrive(&mut self, source: u64, tag: u64) -> Option<(Pattern, R)> {
         let place = self.posted.iter().position(|(pattern, _)| pattern.matches(source, tag))?;

@@ -11,7 +11,7 @@ use std::sync::Mutex;
 #[derive(Clone, Copy)]
 pub(crate) struct Region {
     pub(crate) buffer: Buffer,
-    /// The address by which peers name the first byte.
+    /// The remote address of the first byte, as peers give it.
     pub(crate) base: u64,
     /// The accesses that are permitted: `REMOTE_READ`, `REMOTE_WRITE`.
     pub(crate) access: u64,

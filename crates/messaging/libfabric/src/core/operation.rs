@@ -3,7 +3,7 @@
 use super::buffer::Buffer;
 use super::wire::AtomicRequest;
 
-/// What is reported when an operation is complete.
+/// The report of a completed operation.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Intent {
     /// The program's `context`.
@@ -14,11 +14,11 @@ pub(crate) struct Intent {
     pub(crate) reports: bool,
 }
 
-/// Where the bytes of a send are.
+/// The bytes to send.
 pub(crate) enum Source {
     /// In the program's memory, until the operation is complete.
     Buffer(Buffer),
-    /// In a copy, because the call promised to need the program's memory no longer.
+    /// In a copy, because the program may reuse its memory when the call returns.
     Copied(Vec<u8>),
 }
 
@@ -54,9 +54,9 @@ pub(crate) struct Target {
     pub(crate) address: u64,
 }
 
-/// What an operation does.
+/// The kind of an operation.
 pub(crate) enum Action {
-    /// Sends a message. If `acknowledged` is set, it is complete when a receive has it.
+    /// Sends a message. If `acknowledged` is set, it completes when a receive has matched it.
     Message { tag: Option<u64>, data: Option<u64>, acknowledged: bool },
     /// Writes to a peer's memory.
     Write { target: Target, data: Option<u64> },
@@ -66,7 +66,7 @@ pub(crate) enum Action {
     Atomic { target: Target, request: AtomicRequest, result: Buffer },
 }
 
-/// An operation that a peer takes part in.
+/// An operation that involves a peer.
 pub(crate) struct Operation {
     pub(crate) action: Action,
     pub(crate) source: Source,

@@ -10,7 +10,7 @@ use longma_via::{Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Protect
 pub(crate) const SLOT_BYTES: usize = 8192;
 /// The longest payload of a frame, bytes.
 pub(crate) const MAX_PAYLOAD_BYTES: usize = SLOT_BYTES - MAX_HEADER_BYTES;
-/// The number of frames with credits that a side may send before the other has processed them.
+/// The number of frames that a side may have in flight: sent, but not processed by the peer.
 pub(crate) const CREDITS: u16 = 64;
 /// The number of requests that a side may have unanswered, except offers. Their answers need no credits.
 pub(crate) const MAX_REQUESTS: usize = 32;
@@ -50,7 +50,7 @@ impl Slots {
         vi.post_receive(&Descriptor::receive(&segment).with_context(slot as u64))
     }
 
-    /// The slot of a completed receive, which the program may now read.
+    /// The slot of a completed receive, which may be read from now on.
     pub(crate) fn taken(&mut self, context: u64) -> usize {
         let slot = context as usize;
         self.is_posted[slot] = false;

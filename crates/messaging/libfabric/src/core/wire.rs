@@ -61,7 +61,8 @@ pub(crate) enum Frame {
     Credit,
     /// A message; its bytes are the payload.
     Message { tag: Option<u64>, data: Option<u64> },
-    /// A message whose bytes the receiver reads from the window. When a receive has it, it answers with `Taken`.
+    /// A message whose bytes the receiver reads from the window. When a receive has matched it, the receiver answers
+    /// with `Taken`.
     Offer { id: u32, tag: Option<u64>, data: Option<u64>, window: Window },
     /// The answer to an offer. It needs a credit, since any number of offers may wait for receives.
     Taken { id: u32 },

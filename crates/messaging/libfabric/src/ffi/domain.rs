@@ -12,7 +12,7 @@ use longma_locks::IgnorePoison;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, Weak};
 
-/// What the objects of a domain share.
+/// The state that the objects of a domain share.
 pub(super) struct Domain {
     pub(super) shared: Arc<Shared>,
     pub(super) format: AddressFormat,

@@ -24,10 +24,10 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// The least free space of a buffer of several messages, by default, bytes.
+/// The default of the free space below which a buffer of several messages is released, bytes.
 const MIN_MULTI_RECV: usize = 64;
 
-/// What is bound to an endpoint before it is enabled.
+/// Objects that are bound to an endpoint before it is enabled.
 #[derive(Default)]
 struct Bindings {
     vector: Option<Arc<AddressVector>>,
@@ -126,7 +126,8 @@ pub(super) unsafe extern "C" fn open(
             (of_sends, info.rx_attr.as_ref().map_or(0, |attributes| attributes.op_flags))
         };
         let is_connected = kind == EP_MSG;
-        // An endpoint for a connection request gets a name of its own: that of the information is the listener's.
+        // An endpoint for a connection request gets a new name, because the name in the information belongs to the
+        // listener.
         let (name, request, peer) = match is_connected && !info.handle.is_null() {
             true => {
                 // SAFETY: as above.
@@ -452,7 +453,7 @@ unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, length: *mut u
     })
 }
 
-/// There is no data of connections (`FI_OPT_CM_DATA_SIZE`).
+/// Connection requests carry no data (`FI_OPT_CM_DATA_SIZE` is 0).
 fn check_data(length: usize) -> Result<(), i32> {
     if length == 0 { Ok(()) } else { Err(libc::EINVAL) }
 }

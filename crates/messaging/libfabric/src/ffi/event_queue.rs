@@ -50,7 +50,7 @@ impl Event {
 pub(super) struct EventQueue {
     events: Mutex<VecDeque<Event>>,
     arrived: Condvar,
-    /// The connected endpoints whose progress reads of the queue make.
+    /// The connected endpoints that a read of the queue progresses.
     pub(super) watched: Watched,
 }
 
@@ -189,7 +189,7 @@ unsafe extern "C" fn sread(
             if remaining.is_zero() {
                 return Err(libc::EAGAIN);
             }
-            // The end of a connection is noticed by progress.
+            // Only progress detects the end of a connection.
             let pause = remaining.min(Duration::from_millis(1));
             drop(queue.queue.arrived.wait_timeout(events, pause));
         }

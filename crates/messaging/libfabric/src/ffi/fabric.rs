@@ -13,8 +13,8 @@ use std::collections::HashSet;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// What the domains and passive endpoints of a fabric share. They have one NIC, so that an endpoint of a domain can accept
-/// a connection request that a passive endpoint received.
+/// The state that the domains and passive endpoints of a fabric share. They have one NIC, so that an endpoint of a
+/// domain can accept a connection request that a passive endpoint received.
 #[derive(Clone)]
 pub(super) struct Fabric {
     pub(super) nic: Nic,
@@ -48,7 +48,7 @@ unsupported! {
     no_wait_open(*mut FidFabric, *mut c_void, *mut *mut c_void) -> i32;
 }
 
-/// There are no wait objects, so a program may always sleep in the calls that wait.
+/// Without wait objects, a program may sleep in a waiting call at any time.
 unsafe extern "C" fn trywait(_: *mut FidFabric, _: *mut *mut Fid, _: i32) -> i32 {
     0
 }

@@ -1,4 +1,4 @@
-//! `fi_getinfo`: what the provider offers for what a program asks.
+//! `fi_getinfo`: the provider's offers for a program's hints.
 //!
 //! The structures are allocated by the C library, since libfabric frees them. Later versions of libfabric have more fields at
 //! their ends, so each allocation has further zero bytes.
@@ -54,7 +54,7 @@ pub(super) fn address_format(number: u32) -> Option<AddressFormat> {
     }
 }
 
-/// What a program asks for, checked.
+/// A program's validated hints.
 struct Request {
     caps: u64,
     format: AddressFormat,
@@ -68,7 +68,7 @@ struct Request {
     types: Vec<u32>,
 }
 
-/// The capabilities with those that they imply.
+/// The requested capabilities and the capabilities that they imply.
 fn complete_caps(asked: u64) -> u64 {
     let mut caps = if asked & PRIMARY == 0 { asked | PRIMARY } else { asked };
     if caps & (MSG | TAGGED) != 0 && caps & (SEND | RECV) == 0 {
@@ -89,10 +89,10 @@ fn require(is_met: bool, what: &str) -> Result<(), i32> {
     Err(libc::ENODATA)
 }
 
-/// The name that a node and a service stand for. Only this host can be meant.
+/// The name that a node and a service denote. The node must be this host.
 ///
 /// # Errors
-/// `ENODATA` if they mean another host.
+/// `ENODATA` if the node is another host.
 unsafe fn name_of(node: *const c_char, service: *const c_char) -> Result<Option<Name>, i32> {
     let text = |pointer: *const c_char| {
         // SAFETY: the caller's strings end with a zero byte.
@@ -101,7 +101,7 @@ unsafe fn name_of(node: *const c_char, service: *const c_char) -> Result<Option<
     let (node, service) = (text(node), text(service));
     if let Some(name) = node.and_then(|node| node.strip_prefix(crate::core::address::PREFIX.as_bytes())) {
         let name = Name::new(name);
-        require(name.is_some(), "the node is no address of this provider")?;
+        require(name.is_some(), "the node is not an address of this provider")?;
         return Ok(name);
     }
     if let Some(node) = node {
@@ -114,7 +114,7 @@ unsafe fn name_of(node: *const c_char, service: *const c_char) -> Result<Option<
     }
     let Some(service) = service else { return Ok(None) };
     let name = Name::new(service);
-    require(name.is_some(), "the service is no name of this provider")?;
+    require(name.is_some(), "the service is not a name of this provider")?;
     Ok(name)
 }
 
@@ -125,7 +125,7 @@ unsafe fn name_at(format: AddressFormat, address: *const c_void, length: usize) 
     // SAFETY: the length belongs to the address.
     let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
     let name = Name::from_address(format, bytes);
-    require(name.is_some(), "an address in the hints is none of this provider")?;
+    require(name.is_some(), "an address in the hints has another provider's format")?;
     Ok(name)
 }
 
@@ -403,8 +403,9 @@ fn allocated_bytes(bytes: Option<&[u8]>) -> *mut u8 {
     }
 }
 
-/// A flag of libfabric's own requests for a provider below a utility provider such as ofi_rxm. What those add to connected
-/// endpoints, this provider has itself, and libfabric would prefer theirs. Source: the log and source of libfabric 1.17.
+/// A flag of libfabric's own requests for a provider below a utility provider such as ofi_rxm. This provider has itself
+/// what utility providers add to connected endpoints, but libfabric would prefer theirs. Source: the log and source of
+/// libfabric 1.17.
 const CORE_PROVIDER_ONLY: u64 = 1 << 59;
 
 /// `getinfo` of the provider.
@@ -420,7 +421,7 @@ pub(super) unsafe extern "C" fn getinfo(
         if result.is_null() {
             return Err(libc::EINVAL);
         }
-        require(flags & CORE_PROVIDER_ONLY == 0, "a utility provider asks")?;
+        require(flags & CORE_PROVIDER_ONLY == 0, "a utility provider asked")?;
         // SAFETY: the arguments are those of fi_getinfo.
         let mut request = match unsafe { hints.as_ref() } {
             // SAFETY: as above.

@@ -24,7 +24,7 @@ unsafe impl Object for MemoryRegionObject {
 static FID: OpsFid = OpsFid { bind, control, ..fid_operations(close) };
 pub(super) static OPERATIONS: OpsMr = OpsMr { size: size_of::<OpsMr>(), reg, regv, regattr };
 
-/// Peers reach the memory through each endpoint, so that a region is bound to none.
+/// Peers reach the memory through every endpoint, so a region is bound to none.
 unsafe extern "C" fn bind(_: *mut Fid, _: *mut Fid, _: u64) -> i32 {
     0
 }

@@ -1,7 +1,7 @@
 //! The functions that libfabric calls. They check arguments, and call `core`.
 //!
-//! Safety of all functions: pointers are null, which is an error, or valid as the manual pages say. Objects are checked for
-//! their class. A panic becomes the error `FI_EOTHER`.
+//! Safety of all functions: pointers are valid as the manual pages require, or null, which is an error. Objects are
+//! checked for their class. A panic becomes the error `FI_EOTHER`.
 
 macro_rules! unsupported {
     ($($name:ident($($argument:ty),*) -> $result:ty;)*) => { $(

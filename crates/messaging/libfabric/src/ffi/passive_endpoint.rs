@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// What an endpoint that listens needs.
+/// The objects of a listening endpoint.
 struct Listening {
     listener: Arc<Listener>,
     thread: JoinHandle<()>,
@@ -175,7 +175,8 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 /// The thread of an endpoint that listens.
 struct Acceptor {
     listener: Arc<Listener>,
-    /// The object has the other reference, which the thread must not keep alive in a forked child.
+    /// The event queue object has the strong reference. A strong reference here would keep the queue alive in a forked
+    /// child, where the thread does not run.
     events: Weak<EventQueue>,
     own: Name,
     format: AddressFormat,

@@ -1,4 +1,4 @@
-//! The end of a connection: whatever is unfinished on it is reported as failed.
+//! The end of a connection: all its unfinished operations are reported as failed.
 
 use super::{Notice, Received, State, Unexpected};
 use crate::abi::constants::ADDR_NOTAVAIL;
@@ -25,7 +25,7 @@ impl State {
 
     /// Ends a connection.
     pub(crate) fn end(&mut self, key: usize, failure: Failure) {
-        // Held messages have arrived: they are kept even beyond the limit.
+        // Held messages have already arrived, so they are kept even beyond the limit.
         let limit = std::mem::replace(&mut self.setup.max_unexpected, usize::MAX);
         while let Some((slot, length)) =
             self.connections.get_mut(key).and_then(|connection| connection.held.pop_front())

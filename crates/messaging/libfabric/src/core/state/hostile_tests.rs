@@ -1,5 +1,5 @@
-//! Peers that send frames that they should not: the endpoint completes all operations with them, accesses only its own
-//! memory, and continues to serve others. `LONGMA_FI_ATTACKS` is the number of cases, 100 by default.
+//! Tests with peers that violate the protocol: the endpoint completes all operations with them, accesses only its own
+//! memory, and continues to serve other peers. `LONGMA_FI_ATTACKS` is the number of cases, 100 by default.
 
 use super::{Setup, Shared};
 use crate::abi::constants::{ADDR_UNSPEC, MSG, RECV, REMOTE_READ, REMOTE_WRITE, RMA, SEND, TAGGED};
@@ -21,7 +21,7 @@ const SLOT: usize = 8192;
 const SLOTS: usize = 300;
 const SOON: Option<Duration> = Some(Duration::from_secs(10));
 
-/// An endpoint that is used in the ordinary way.
+/// An endpoint that follows the protocol.
 struct Victim {
     endpoint: Arc<Endpoint>,
     vector: Arc<AddressVector>,
@@ -89,7 +89,7 @@ impl Victim {
     }
 }
 
-/// A peer that knows the protocol of `longma-via`, and sends any bytes.
+/// A peer that follows the protocol of `longma-via`, but sends arbitrary bytes as frames.
 struct Attacker {
     vi: Vi,
     memory: MemoryRegion,
@@ -113,7 +113,7 @@ impl Attacker {
         if self.vi.post_send(&Descriptor::send(&segment)).is_err() {
             return false;
         }
-        // What the victim answers is not looked at, except that its receives are used up.
+        // Remove completed receives. Their contents do not matter.
         while self.vi.receive_done().is_some() {}
         self.vi.send_wait(SOON).is_ok_and(|completion| completion.is_success())
     }
@@ -202,7 +202,7 @@ fn attack(frames: &[(Frame, u16, Vec<u8>)], cut: usize) {
         found += victim.completions(usize::MAX, Duration::from_micros(200));
     }
     drop(attacker);
-    // Five operations, and what else the frames have reported.
+    // The five operations, and operations that the frames caused.
     found += victim.completions(5usize.saturating_sub(found), Duration::from_secs(10));
     assert!(found >= 5, "{found} completions");
     assert!(
@@ -210,7 +210,7 @@ fn attack(frames: &[(Frame, u16, Vec<u8>)], cut: usize) {
         "only the region was written"
     );
 
-    // An honest peer is served.
+    // The victim still serves an honest peer.
     let honest = Victim::new();
     victim.post(ADDR_UNSPEC, true, into.part(0, 9000));
     let number = honest.vector.insert(victim.name);
@@ -242,7 +242,7 @@ proptest! {
     }
 }
 
-/// The attacker listens at an address that is no name, or connects without one.
+/// The attacker listens at an address that is not a valid name, or connects without a name.
 #[test]
 fn a_peer_without_a_name_can_send_but_is_no_source() {
     let victim = Victim::new();

@@ -30,7 +30,7 @@ pub(crate) use sending::MAX_WAITING;
 
 /// A message without a receive.
 pub(crate) enum Unexpected {
-    /// Its bytes are here.
+    /// Its bytes have been received.
     Message { data: Option<u64>, bytes: Vec<u8> },
     /// Its bytes are in the sender's memory.
     Offer { id: u32, data: Option<u64>, window: Window },
@@ -59,17 +59,17 @@ impl Unexpected {
 
 pub(crate) type Arrived = super::matching::Arrived<Unexpected>;
 
-/// What a domain's endpoints share.
+/// The state that a domain's endpoints share.
 pub(crate) struct Shared {
     pub(crate) nic: Nic,
     pub(crate) keys: MemoryKeys,
     /// Held during an atomic operation on the domain's memory.
     pub(crate) atomics: Mutex<()>,
-    /// The names of the endpoints. The NIC would let two listen at the same.
+    /// The names of the endpoints. The NIC itself would let two endpoints listen at the same name.
     pub(crate) names: Arc<Mutex<HashSet<Name>>>,
 }
 
-/// What an endpoint is created with.
+/// The configuration of an endpoint.
 pub(crate) struct Setup {
     pub(crate) name: Name,
     /// Endpoints of type MSG have none.
@@ -78,7 +78,7 @@ pub(crate) struct Setup {
     pub(crate) receive: Option<Arc<CompletionQueue>>,
     /// Counters, with the operations that they count.
     pub(crate) counters: Vec<(u64, Arc<Counter>)>,
-    /// The bytes of unexpected messages that are kept.
+    /// The limit of the memory for unexpected messages, bytes.
     pub(crate) max_unexpected: usize,
     /// Called, under the endpoint's lock, when the connection of an endpoint of type MSG is established or has ended.
     pub(crate) notify: Option<Notify>,
@@ -155,7 +155,7 @@ struct Received {
     source: u64,
 }
 
-/// See the module.
+/// The state of an endpoint.
 pub(crate) struct State {
     pub(crate) setup: Setup,
     pub(crate) shared: Arc<Shared>,
@@ -164,7 +164,7 @@ pub(crate) struct State {
     by_vi: HashMap<u32, usize>,
     /// The connection on which messages to a peer are sent.
     by_name: HashMap<Name, usize>,
-    /// The same by numbers in the address vector at `generation`.
+    /// The same connections, by their peers' numbers in the address vector at `generation`.
     by_number: Vec<Option<usize>>,
     generation: u64,
     /// Peers to which a connection has ended.
@@ -183,7 +183,7 @@ pub(crate) struct State {
     busy: Vec<usize>,
 }
 
-/// A connection that must be established, by a thread.
+/// A connection that a thread must establish.
 pub(crate) struct Wanted {
     pub(crate) connection: usize,
     pub(crate) peer: Name,
@@ -266,8 +266,8 @@ impl State {
         Ok((key, wanted))
     }
 
-    /// Why the last connection to a peer has ended, if there is no other. A peer that has never been connected may still
-    /// connect. An endpoint of type MSG has one peer, whatever the number.
+    /// The reason for the end of the last connection to a peer. `None` if a connection exists, or if there has never
+    /// been one, so that the peer may still connect. For an endpoint of type MSG, `number` has no meaning.
     fn why_ended(&self, number: u64) -> Option<Failure> {
         let Some(vector) = &self.setup.vector else { return self.only_ended };
         if number == ADDR_NOTAVAIL || self.ended.is_empty() {
@@ -285,7 +285,7 @@ impl State {
         let vector = self.setup.vector.as_ref();
         if let (Some(peer), Some(vector)) = (peer, vector) {
             self.connections[key].source = vector.number(&peer).unwrap_or(ADDR_NOTAVAIL);
-            // Messages are sent on the first connection of the two, so that they stay in order.
+            // If both sides connect, messages are sent on the first connection only, so that they stay in order.
             self.by_name.entry(peer).or_insert(key);
             self.ended.remove(&peer);
         }
@@ -352,7 +352,7 @@ impl State {
         }
     }
 
-    /// Continues what has waited: sends, frames that were held.
+    /// Continues waiting sends and held frames.
     pub(crate) fn continue_busy(&mut self) {
         let mut place = 0;
         while let Some(&key) = self.busy.get(place) {
@@ -372,7 +372,7 @@ impl State {
         }
     }
 
-    /// Whether sends wait for something that no notification announces.
+    /// Whether sends wait for an event without a notification.
     pub(crate) fn is_busy(&self) -> bool {
         !self.busy.is_empty()
     }

@@ -13,7 +13,7 @@ use crate::core::slots::{CREDITS, MAX_OFFERS};
 use crate::core::wire::{Frame, Window};
 use longma_via::{Descriptor, MemoryAttributes, MemoryHandle, RemoteSegment, Segment};
 
-/// The part of a receive that a message of this length uses, and what is left of it.
+/// Splits a receive into the part that a message of this length uses and the rest.
 fn split(receive: Receive, length: usize) -> (Receive, Option<Receive>) {
     let Some(minimum) = receive.releases_below else { return (receive, None) };
     let rest = receive.buffer.part(length, usize::MAX);
@@ -120,7 +120,7 @@ impl State {
         Ok(true)
     }
 
-    /// Processes frames that were held, in order; those that still have neither a receive nor memory stay.
+    /// Processes held frames in order. Frames for which there is still neither a receive nor memory remain held.
     pub(super) fn process_held(&mut self, key: usize) {
         let mut place = 0;
         while let Some(&(slot, length)) =
@@ -226,7 +226,7 @@ impl State {
             }
             Unexpected::Offer { id, data, window } => match connection {
                 Some(key) => self.pull_message(key, id, window, receive, tag, data),
-                // Not kept beyond the end of its connection.
+                // The end of the connection has discarded the message's bytes.
                 None => {
                     let received = Received { length: 0, tag, data, source };
                     self.setup.report_received(&receive, received, Some(Failure::DISCONNECTED));
@@ -311,7 +311,7 @@ impl State {
         self.pull(key, window, receive.buffer, purpose);
     }
 
-    /// Reads from a window of the peer into a buffer, as much as fits.
+    /// Reads from a window of the peer as many bytes as fit into a buffer.
     pub(super) fn pull(&mut self, key: usize, window: Window, into: Buffer, purpose: Purpose) {
         let length = window.len().min(into.len());
         let Some(connection) = self.connections.get_mut(key) else { return };
@@ -343,7 +343,7 @@ impl State {
         self.mark_busy(key);
     }
 
-    /// Finishes what a pull was for.
+    /// Finishes the operation that a pull serves.
     pub(super) fn pulled(&mut self, key: usize, pull: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         let Some(pull) = connection.pulls.try_remove(pull) else { return };
@@ -368,7 +368,7 @@ impl State {
         }
     }
 
-    /// Fails the posted receives that only a peer could have served, after its last connection.
+    /// After a peer's last connection has ended, fails the posted receives that only this peer could have matched.
     pub(super) fn fail_receives(
         &mut self,
         source: u64,

@@ -1,4 +1,4 @@
-//! Accesses to memory: those of peers to this side's regions, and the answers to those of this side.
+//! Remote memory accesses: requests of peers for this side's regions, and peers' answers to requests of this side.
 
 use super::State;
 use super::sending::offer;
@@ -15,7 +15,8 @@ use slab::Slab;
 const NO_REQUEST: &str = "an answer without a request";
 const WRONG_ANSWER: &str = "an answer of the wrong kind";
 
-/// Takes the request that an answer belongs to. A request of another kind stays, and fails with the connection.
+/// Removes and returns the request that an answer belongs to. If the request is of another kind, it stays, and fails
+/// when the connection ends.
 ///
 /// # Errors
 /// A violation of the protocol.
@@ -32,10 +33,10 @@ fn answered(
     Ok(requests.remove(id))
 }
 
-/// Counts a request of the peer, which must be answered.
+/// Counts a request of the peer as unanswered.
 ///
 /// # Errors
-/// If the peer has more than it may have.
+/// If the peer exceeds the limit of unanswered requests.
 fn owe(connection: &mut Connection) -> Result<(), &'static str> {
     connection.owed += 1;
     if connection.owed > MAX_REQUESTS { Err("more requests than it may have unanswered") } else { Ok(()) }
@@ -46,7 +47,7 @@ fn status_of(failure: Failure) -> u16 {
 }
 
 impl State {
-    /// Processes a frame about memory.
+    /// Processes a frame of a remote memory access.
     ///
     /// # Errors
     /// A violation of the protocol.

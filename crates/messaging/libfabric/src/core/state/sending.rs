@@ -9,7 +9,7 @@ use crate::core::slots::{CREDITS, MAX_OFFERS, MAX_PAYLOAD_BYTES, MAX_REQUESTS};
 use crate::core::wire::{Frame, Part, Window};
 use longma_via::{Error, MemoryAttributes, MemoryRegion, Nic};
 
-/// The number of operations that wait for a peer before the program is asked to try again.
+/// The number of operations that may wait for a peer. Further calls fail with `EAGAIN`.
 pub(crate) const MAX_WAITING: usize = 256;
 
 /// Memory that a peer may read, and the window that names it.
@@ -73,7 +73,7 @@ impl Connection {
     fn offer(&self, nic: &Nic, source: &Source) -> Result<(Vec<MemoryRegion>, Window), Error> {
         match source {
             Source::Buffer(buffer) => offer(nic, self, buffer),
-            // Copies are short. An acknowledged one of them has its bytes only here, so it is not made.
+            // Copied messages are short, so they are sent in frames. An acknowledged message is never copied.
             Source::Copied(_) => Err(Error::InvalidParameter("a copy cannot be offered".into())),
         }
     }
@@ -129,7 +129,7 @@ impl Connection {
     /// Sends replies, then operations in order, then credits.
     fn send_waiting(&mut self, nic: &Nic) -> Result<(), Error> {
         while self.link.as_ref().is_some_and(|link| link.slots.has_free()) {
-            // Those that need no credit pass those that do.
+            // Replies that need no credit may overtake replies that need one.
             let is_possible = |(frame, _): &(Frame, Vec<u8>)| self.credits > 0 || !frame.needs_credit();
             let Some(place) = self.replies.iter().position(is_possible) else { break };
             let Some((frame, payload)) = self.replies.remove(place) else { break };
@@ -161,7 +161,7 @@ impl Connection {
 }
 
 impl State {
-    /// Starts an operation on a connection, or lets it wait.
+    /// Starts an operation on a connection, or queues it.
     ///
     /// # Errors
     /// `EAGAIN` if too many operations wait.
@@ -195,7 +195,7 @@ impl State {
         Ok(())
     }
 
-    /// Sends what waits on a connection, and reports what has been sent.
+    /// Sends waiting frames of a connection and reports completed sends.
     pub(super) fn pump(&mut self, key: usize) {
         let Some(connection) = self.connections.get_mut(key) else { return };
         if connection.is_ending {
