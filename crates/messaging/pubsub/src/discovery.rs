@@ -45,6 +45,6 @@ fn query(folder: &Folder, name: &str) -> Result<Report, Error> {
     socket::send(&socket, &Hello::Query.encode(), &[])?;
     match socket::receive_answer(&socket, deadline)? {
         (Answer::Report(report), files) if files.is_empty() => Ok(report),
-        _ => Err(Error::Protocol("it answered a query with something else")),
+        _ => Err(Error::Protocol("it answered a query with a frame of another kind")),
     }
 }

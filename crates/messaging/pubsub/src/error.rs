@@ -90,7 +90,7 @@ pub enum Error {
     /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
         /// The system's reason.
         source: std::io::Error,

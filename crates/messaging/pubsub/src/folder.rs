@@ -79,7 +79,7 @@ impl Folder {
         let socket = self.socket(topic)?;
         let lock_file = self.path.join(format!("{topic}.lock"));
         let deadline = Instant::now() + HANDOVER;
-        // Repeats if the previous owner removes the file between the two calls, and while it ends.
+        // Retry if the previous owner removes the file between the two calls, or is still ending.
         while Instant::now() < deadline {
             let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
             let lock = rustix::fs::open(&lock_file, flags, Mode::RUSR | Mode::WUSR)
@@ -145,7 +145,7 @@ fn is_served(path: &Path, deadline: Instant) -> bool {
     let connection = match socket::connect(path, deadline) {
         Ok(Some(connection)) => connection,
         Ok(None) => return false,
-        // Of another user, or too busy to accept.
+        // The socket belongs to another user, or its process is too busy to accept.
         Err(_) => return true,
     };
     let answer = socket::send(&connection, &Hello::Query.encode(), &[])
@@ -157,7 +157,7 @@ fn same_file(one: &Stat, two: &Stat) -> bool {
     (one.st_dev, one.st_ino) == (two.st_dev, two.st_ino)
 }
 
-/// Letters, digits, and `. _ -` in the middle.
+/// Checks that a name consists of letters, digits, `.`, `_` and `-`, and begins with a letter or a digit.
 fn check_name(name: &str) -> Result<(), Error> {
     let wrong = |reason| Err(Error::Name { name: name.escape_debug().take(100).collect(), reason });
     if name.is_empty() || name.len() > MAX_NAME {
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
-    /// As a process that is ending does: connections are accepted and reset, and the lock is free at last.
+    /// Acts like a process that is ending: it accepts and resets connections, and releases the lock only at the end.
     #[test]
     fn a_name_is_free_once_a_publisher_that_resets_connections_has_ended() {
         let (_temporary, folder) = folder();

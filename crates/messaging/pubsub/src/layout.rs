@@ -11,7 +11,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// The bytes of a message that fit into its entry. Longer messages are in a slot.
 pub(crate) const INLINE_BYTES: usize = INLINE_WORDS * 8;
-/// The same, in words.
+/// [`INLINE_BYTES`] in 64-bit words.
 pub(crate) const INLINE_WORDS: usize = 6;
 /// Replaces the number of a slot if the message is in its entry.
 pub(crate) const INLINE: u32 = u32::MAX;
@@ -29,7 +29,7 @@ pub(crate) const MAX_TOPIC_BYTES: u64 = 64 << 30;
 /// The first page of a topic's memory.
 #[repr(C, align(64))]
 pub(crate) struct Head {
-    /// The number of published messages, which is the number of the next one.
+    /// The number of published messages, which is also the number of the next message.
     pub(crate) published: AtomicU64,
     /// 1 once the publisher has closed the topic.
     pub(crate) closed: AtomicU32,
@@ -92,7 +92,7 @@ pub(crate) struct Geometry {
 }
 
 impl Geometry {
-    /// The layout for these numbers, which may come from another process.
+    /// Computes the layout and checks its parameters, which may come from another process.
     pub(crate) fn new(depth: u32, slots: u32, message_bytes: u64) -> Result<Self, Error> {
         let within = |name, value: u64, min: u64, max: u64| {
             if (min..=max).contains(&value) {

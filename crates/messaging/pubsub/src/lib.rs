@@ -7,7 +7,7 @@
 mod discovery;
 mod error;
 mod folder;
-// Compiled into the crate because attackers use its private parts.
+// Compiled into the crate because the simulated attackers use private items.
 #[cfg(test)]
 #[path = "../tests/hostile/mod.rs"]
 mod hostile;

@@ -28,12 +28,12 @@ const READ_ONLY: SealFlags = FIXED_SIZE.union(SealFlags::FUTURE_WRITE);
 /// The file system of memory files with ordinary pages.
 const TMPFS: i64 = 0x0102_1994;
 
-/// What the other process may do with a memory file.
+/// The other process's access to a memory file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It reads.
+    /// Read-only access.
     Read,
-    /// It reads and writes.
+    /// Read and write access.
     Write,
 }
 

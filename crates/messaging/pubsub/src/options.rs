@@ -6,28 +6,28 @@ use crate::message::MessageType;
 use crate::pool::BATCH;
 use std::path::PathBuf;
 
-/// What happens when a subscriber has not received the oldest message, and the ring is full.
+/// The behaviour when the ring is full and a subscriber has not received the oldest message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overflow {
     /// The oldest message is overwritten. The subscriber continues with the newest three quarters of the ring and gets
     /// the number of lost messages.
     #[default]
     Overwrite,
-    /// Nothing is lost: `publish` fails with [`Error::Full`], and `publish_wait` waits. A subscriber that does not
-    /// receive stops the topic for all.
+    /// No message is lost: `publish` fails with [`Error::Full`], and `publish_wait` waits. A subscriber that stops
+    /// receiving therefore stops the topic for all subscribers.
     Block,
 }
 
 /// Options of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The number of messages in the ring, by which a subscriber can lag behind: 1 to 1,048,576, by default 16.
+    /// The number of messages in the ring, and so the maximum lag of a subscriber: 1 to 1,048,576, by default 16.
     pub depth: u32,
-    /// The number of messages that a late subscriber gets, if it asks for them: 0 to `depth`, by default 0.
+    /// The number of earlier messages that a new subscriber can request: 0 to `depth`, by default 0.
     pub history: u32,
     /// By default the oldest message is overwritten.
     pub overflow: Overflow,
-    /// The maximum length of a slice, in elements, by default 1. Without effect for messages that are not slices.
+    /// The maximum length of a slice, in elements, by default 1. Ignored for messages that are not slices.
     pub max_elements: u32,
     /// The maximum number of subscribers: 1 to 64, by default 8.
     pub max_subscribers: u32,

@@ -66,8 +66,8 @@ mod tests {
     use std::collections::{BTreeSet, VecDeque};
 
     proptest! {
-        /// Subscribers hold and release at random, up to their limit; the publisher always has a slot, and never one
-        /// that is in the ring or held.
+        /// Subscribers hold and release slots at random, up to their limit. The publisher always gets a slot, which is
+        /// neither in the ring nor held.
         #[test]
         fn a_slot_is_always_available_and_never_one_in_use(
             depth in 1u32..6, max_held in 1u32..5, steps in proptest::collection::vec((any::<u8>(), any::<u8>()), 1..300),

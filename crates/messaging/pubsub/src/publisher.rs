@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 /// How long a call may wait for space in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitLimit {
-    /// Not at all.
+    /// Do not wait.
     None,
-    /// Until this time.
+    /// Wait until this time.
     Until(Instant),
-    /// Without limit.
+    /// Wait without limit.
     Unlimited,
 }
 
@@ -142,7 +142,7 @@ impl RawPublisher {
         }
     }
 
-    /// Whether the next message overwrites none that must not be lost.
+    /// Whether the next message can be published without overwriting a message that must not be lost.
     fn has_room(&mut self) -> bool {
         let shared = &self.service.shared;
         if shared.options.overflow == Overflow::Overwrite {
@@ -158,7 +158,7 @@ impl RawPublisher {
         next < self.free_until
     }
 
-    /// Waits until the next message overwrites none that must not be lost.
+    /// Waits until the next message can be published without overwriting a message that must not be lost.
     fn wait_for_room(&mut self, patience: WaitLimit) -> Result<(), Error> {
         let mut interval = Duration::from_millis(1);
         let depth = u64::from(self.memory().geometry.depth);
@@ -171,7 +171,7 @@ impl RawPublisher {
             if limit.is_zero() {
                 return Err(Error::TimedOut);
             }
-            // A quarter of the ring, so that the two sides do not wake each other for every message.
+            // Wait for a quarter of the ring, so that the two sides do not wake each other for every message.
             let wanted = self.next + 1 - depth + depth / 4;
             let shared = self.service.shared.clone();
             let members = shared.members();
@@ -214,7 +214,7 @@ impl RawPublisher {
         let slot = self.take_slot()?;
         let loaned = Loaned { slot, elements: elements as u32, bytes };
         let memory = self.memory();
-        // A reader that sees later stores to the payload also sees that the slot has changed.
+        // Because of the fence, a reader that sees a later store to the payload also sees that the stamp has changed.
         memory.slot_head(slot).stamp.store(0, Ordering::Relaxed);
         fence(Ordering::Release);
         let payload = NonNull::new(memory.payload(slot)).ok_or(Error::InvalidCall("no memory"))?;
@@ -279,7 +279,7 @@ impl RawPublisher {
 
     fn wake_subscribers(&mut self) {
         ring::before_waking();
-        // After the barrier: a subscriber that sleeps is among the members then.
+        // Only after the barrier are all sleeping subscribers certain to be in the list.
         self.refresh_members();
         self.members.iter().for_each(|member| member.wake());
     }

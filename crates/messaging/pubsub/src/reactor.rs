@@ -33,7 +33,7 @@ impl Registration {
         Ok(Self { reactor, number })
     }
 
-    /// Wakes once, when there is something to read or the connection has ended.
+    /// Wakes the future once, when the socket is readable or its connection has ended.
     pub(crate) fn arm(&self, socket: BorrowedFd<'_>, waker: &Waker) -> Result<(), Error> {
         self.reactor.wakers.lock().ignore_poison().insert(self.number, waker.clone());
         let events = EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT;
@@ -48,11 +48,11 @@ impl Registration {
     }
 }
 
-/// The reactor of this process; the first call starts its thread, which sleeps until a socket has something to read.
+/// The reactor of this process. The first call starts its thread, which sleeps until a socket is readable.
 fn reactor() -> Result<Arc<Reactor>, Error> {
     static REACTOR: Mutex<Option<(u32, Arc<Reactor>)>> = Mutex::new(None);
     let mut place = REACTOR.lock().ignore_poison();
-    // A forked child has no such thread, and needs its own.
+    // A forked child does not inherit the thread and needs its own.
     match &*place {
         Some((creator_pid, reactor)) if *creator_pid == std::process::id() => return Ok(reactor.clone()),
         _ => {}

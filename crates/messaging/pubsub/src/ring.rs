@@ -22,7 +22,8 @@ pub(super) enum Reading {
     Lost(u64),
 }
 
-/// Makes an entry invalid before it is overwritten. After it, and a fence, no reader begins to use the entry's old slot.
+/// Makes an entry invalid before it is overwritten. After this call and a fence, no reader begins to use the entry's
+/// old slot.
 pub(super) fn withdraw(entry: &Entry) {
     entry.stamp.store(0, Ordering::Relaxed);
     // A reader that sees a later store to the entry also sees the stamp above.
@@ -43,8 +44,8 @@ pub(super) fn publish(entry: &Entry, published: &AtomicU64, number: u64, place: 
 pub(super) fn read(entry: &Entry, published: &AtomicU64, number: u64) -> Reading {
     let mut stamp = entry.stamp.load(Ordering::Acquire);
     if stamp == 0 {
-        // Either this message is being written, or one that overwrites it. Once it counts as published, its stamp can
-        // only have given way to a later one.
+        // Either this message is being written, or a later one in its place. If `published` already counts this
+        // message, it is a later one.
         if published.load(Ordering::Acquire) <= number {
             return Reading::Empty;
         }
@@ -77,7 +78,7 @@ pub(super) fn is_still(entry: &Entry, number: u64) -> bool {
 /// Holds a slot for the reader of message `number`. If true, the publisher does not use the slot again until
 /// [`release`]. Otherwise the message is lost.
 pub(super) fn hold(hold: &AtomicU64, slot: u32, entry: &Entry, number: u64) -> bool {
-    // Release, like every store to it: the publisher that sees it must also see the end of the hold before.
+    // Every store to this word is a release: a publisher that sees this hold must also see the end of the previous one.
     hold.store(u64::from(slot) + 1, Ordering::Release);
     // Either the publisher's `collect_holds` sees the hold, or the reader sees that the entry was withdrawn.
     fence(Ordering::SeqCst);
@@ -132,7 +133,7 @@ pub(super) fn sleeper(asleep: &AtomicU32, woken: u32) -> Option<u32> {
 /// that; `answered` is the last wait that was answered.
 pub(super) fn consume(consumed: &AtomicU64, wanted: &AtomicU64, next: u64, answered: &mut u64) -> bool {
     consumed.store(next, Ordering::Release);
-    // Either the publisher's check of `consumed` sees it, or this side sees the number that the publisher waits for.
+    // Either the publisher's check sees the new `consumed`, or this side sees the number that the publisher waits for.
     fence(Ordering::SeqCst);
     let wanted = wanted.load(Ordering::Relaxed);
     let answers = wanted > *answered && next >= wanted;

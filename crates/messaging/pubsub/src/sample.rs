@@ -18,7 +18,7 @@ pub(crate) struct Channel {
     pub(crate) taken: AtomicU32,
 }
 
-/// A held slot: the publisher does not reuse it until this is dropped.
+/// A held slot, which the publisher does not reuse until the guard is dropped.
 pub(crate) struct SlotGuard {
     pub(crate) channel: Arc<Channel>,
     /// The index of the hold in the control page.
@@ -44,9 +44,9 @@ pub(crate) enum Body {
     Slot(SlotGuard),
 }
 
-/// A message of bytes. One of more than 48 bytes stays in the topic's memory, and the publisher does not overwrite it
-/// before the sample is dropped. A publisher that violates the protocol can, so the bytes must be checked like any other
-/// input, and read through copies.
+/// A message of bytes. If it has more than 48 bytes, it stays in the topic's memory, and the publisher does not
+/// overwrite it before the sample is dropped. A publisher that violates the protocol may overwrite it at any time, so
+/// treat the bytes like any other untrusted input, and copy them before use.
 pub struct RawSample {
     pub(crate) body: Body,
     pub(crate) number: u64,
@@ -85,8 +85,8 @@ impl RawSample {
         }
     }
 
-    /// Whether all bytes that were read until now belong to this message. Only a publisher that violates the protocol
-    /// makes it false.
+    /// Whether all bytes that were read until now belong to this message. It is false only if the publisher violates
+    /// the protocol.
     pub fn is_intact(&self) -> bool {
         match &self.body {
             Body::Inline(_) => true,

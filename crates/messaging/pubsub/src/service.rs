@@ -1,5 +1,5 @@
-//! The publisher's thread: accepts subscribers, answers queries, and detects subscribers that consumed messages or died. It
-//! sleeps until one of these events occurs.
+//! The publisher's thread. It accepts subscribers, answers queries, and detects consumed messages and dead subscribers.
+//! Between these events it sleeps.
 
 use crate::error::{Error, system};
 use crate::layout::MAX_HELD;
@@ -30,7 +30,7 @@ pub(crate) struct Member {
     process: u32,
     /// Messages with lower numbers have been consumed. It never decreases, and never exceeds the number published.
     floor: AtomicU64,
-    /// The sleep from which the subscriber was last woken.
+    /// The value of the subscriber's `asleep` word when it was last woken.
     woken: AtomicU32,
     /// The number of bytes received from it.
     nudges: AtomicU64,
@@ -147,7 +147,7 @@ impl Shared {
         let answer = Answer::Offer(offer).encode();
         let (floor, woken, nudges) = (AtomicU64::new(start), AtomicU32::new(0), AtomicU64::new(0));
         let member = Arc::new(Member { socket, control, process, floor, woken, nudges });
-        // Before the offer, so that every message after the subscriber's first check reaches it.
+        // Add the subscriber before the offer, so that it is woken for every message after its first check.
         self.change(|members| members.push(member.clone()));
         socket::send(&member.socket, &answer, &[self.file.as_fd(), file.as_fd()])
             .inspect_err(|_| self.remove(&member))
@@ -155,7 +155,8 @@ impl Shared {
 
     fn remove(&self, gone: &Arc<Member>) {
         self.change(|members| members.retain(|member| !Arc::ptr_eq(member, gone)));
-        // The publisher has the socket until it publishes again. If it still lives, the subscriber learns it now.
+        // The publisher keeps its copy of the socket until it publishes again. The shutdown tells a live subscriber
+        // immediately.
         let _ = rustix::net::shutdown(&gone.socket, rustix::net::Shutdown::Both);
     }
 
@@ -200,7 +201,7 @@ impl Pending {
         if self.request.len() < HELLO_BYTES {
             return (Instant::now() < self.deadline).then_some(self);
         }
-        // The error does not matter: the client has gone.
+        // Ignore the error: the client has disconnected.
         let _ = match Hello::decode(&self.request) {
             Ok(Hello::Subscribe { history }) => shared.add(self.socket, self.process, history),
             Ok(Hello::Query) => socket::send(&self.socket, &Answer::Report(shared.report()).encode(), &[]),
@@ -214,7 +215,7 @@ impl Pending {
 pub(crate) struct Service {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-    /// The process to which the thread belongs.
+    /// The process that started the thread.
     creator_pid: u32,
 }
 
@@ -257,9 +258,9 @@ impl Drop for Service {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if self.is_at_home() {
-            // The counter cannot overflow by ones.
+            // Adding 1 cannot overflow the counter.
             let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-            // The thread does not panic; if it did, there is nothing left to do here.
+            // The thread does not panic. A panic could not be handled here anyway.
             let _ = thread.map(JoinHandle::join);
             // The subscribers detect the end now, even if a guard keeps the memory mapped.
             self.shared.members().clear();

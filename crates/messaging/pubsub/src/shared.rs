@@ -13,13 +13,13 @@ pub(crate) struct TopicMemory {
 }
 
 impl TopicMemory {
-    /// Creates it, for a publisher.
+    /// Creates the memory. Called by the publisher.
     pub(crate) fn create(geometry: Geometry) -> Result<(OwnedFd, Self), Error> {
         let (file, mapping) = create(geometry.total, Access::Read)?;
         Ok((file, Self { mapping, geometry }))
     }
 
-    /// Maps a publisher's, for a subscriber.
+    /// Maps a publisher's memory. Called by subscribers.
     pub(crate) fn map(file: OwnedFd, geometry: Geometry) -> Result<Self, Error> {
         Ok(Self { mapping: map_foreign(file, geometry.total, Access::Read)?, geometry })
     }
@@ -58,13 +58,13 @@ impl TopicMemory {
 pub(crate) struct ControlPage(Mapping);
 
 impl ControlPage {
-    /// Creates it, for a publisher.
+    /// Creates the page. Called by the publisher.
     pub(crate) fn create() -> Result<(OwnedFd, Self), Error> {
         let (file, mapping) = create(PAGE_BYTES, Access::Write)?;
         Ok((file, Self(mapping)))
     }
 
-    /// Maps it, for a subscriber.
+    /// Maps the page. Called by the subscriber.
     pub(crate) fn map(file: OwnedFd) -> Result<Self, Error> {
         map_foreign(file, PAGE_BYTES, Access::Write).map(Self)
     }

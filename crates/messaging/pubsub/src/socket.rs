@@ -58,7 +58,7 @@ pub(crate) fn connect(path: &Path, deadline: Instant) -> Result<Option<OwnedFd>,
         match rustix::net::connect(&socket, &address) {
             Ok(()) => break,
             Err(Errno::NOENT | Errno::CONNREFUSED) => return Ok(None),
-            // Others wait to be accepted.
+            // The backlog is full.
             Err(Errno::AGAIN) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
             Err(Errno::AGAIN) => return Err(Error::TimedOut),
             Err(Errno::INTR) => {}
@@ -89,7 +89,7 @@ pub(crate) fn send(socket: &OwnedFd, frame: &[u8], files: &[BorrowedFd<'_>]) -> 
     }
 }
 
-/// Receives an answer and the files that come with it, two at most.
+/// Receives an answer and at most two files.
 pub(crate) fn receive_answer(socket: &OwnedFd, deadline: Instant) -> Result<(Answer, Vec<OwnedFd>), Error> {
     let mut files = Vec::new();
     let mut frame = vec![0; HEADER_BYTES];
@@ -136,7 +136,7 @@ fn receive_exactly(
     Ok(())
 }
 
-/// Waits until there is something to read, or the connection has ended. False if the deadline passes first.
+/// Waits until the socket is readable or its connection has ended. Returns false if the deadline passes first.
 pub(crate) fn wait_readable(socket: BorrowedFd<'_>, deadline: Option<Instant>) -> Result<bool, Error> {
     loop {
         let mut fds = [PollFd::new(&socket, PollFlags::IN)];
@@ -156,8 +156,8 @@ pub(crate) fn timespec(deadline: Option<Instant>) -> Option<Timespec> {
     Some(Timespec { tv_sec: seconds, tv_nsec: left.subsec_nanos().into() })
 }
 
-/// Sends a byte. Ignores a full buffer, because it contains enough bytes to wake the peer, and the end of the connection,
-/// which the owner of the socket detects.
+/// Sends a byte. Ignores a full buffer, whose contents wake the peer, and the end of the connection, which the owner of
+/// the socket detects.
 pub(crate) fn nudge(socket: BorrowedFd<'_>) {
     let _ = rustix::net::send(socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
 }

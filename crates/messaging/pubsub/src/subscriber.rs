@@ -33,9 +33,9 @@ const SPIN: Duration = Duration::from_micros(20);
 /// Options of a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SubscribeOptions {
-    /// The number of the latest messages to begin with, as far as the topic keeps a history. By default 0.
+    /// The number of earlier messages to receive first, limited by the topic's history. By default 0.
     pub history: u32,
-    /// How long to wait for a publisher. By default not at all.
+    /// How long to wait for a publisher. By default 0.
     pub wait: Duration,
     /// The folder of the topics, by default as in [`Options::folder`](crate::Options::folder).
     pub folder: Option<PathBuf>,
@@ -67,7 +67,7 @@ pub struct RawSubscriber {
 }
 
 impl RawSubscriber {
-    /// Subscribes to a topic, whatever its type.
+    /// Subscribes to a topic of any type.
     ///
     /// # Errors
     /// [`Error::NoPublisher`], [`Error::Name`], [`Error::Folder`]; [`Error::Refused`] if the topic has as many
@@ -135,7 +135,8 @@ impl RawSubscriber {
         (&self.channel.control, &self.channel.socket)
     }
 
-    /// The next message, if there is one. It makes a system call at most once a millisecond, and none if there is a message.
+    /// The next message, if there is one. Makes no system call if there is a message, otherwise at most one per
+    /// millisecond.
     ///
     /// # Errors
     /// [`Error::Closed`] or [`Error::Died`] after the last message; [`Error::TooManySamples`]; [`Error::Protocol`] if
@@ -205,7 +206,7 @@ impl RawSubscriber {
         if published > u64::MAX / 2 {
             return Err(Error::Protocol("it claims to have published more messages than possible"));
         }
-        // Not at the oldest message, which would be overwritten next.
+        // Skip the oldest quarter, which would be overwritten next.
         let depth = u64::from(self.channel.memory.geometry.depth);
         let next = (published + depth / 4).saturating_sub(depth).max(self.next + 1);
         self.lost += next - self.next;
@@ -334,8 +335,8 @@ impl Drop for RawSubscriber {
         if let Some(registration) = self.registration.take() {
             registration.end(self.channel.socket.as_fd());
         }
-        // Samples may live longer than the subscriber, and keep their slots. The publisher must not wait for it, though.
-        // A forked child has a copy, but the subscription remains its parent's.
+        // Samples may outlive the subscriber and keep their slots, but the publisher must not wait for a dropped
+        // subscriber. In a forked child, the subscription still belongs to the parent.
         if self.creator_pid == std::process::id() {
             let (consumed, wanted) =
                 (&self.channel.control.words().consumed, &self.channel.memory.head().wanted);

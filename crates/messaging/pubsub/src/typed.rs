@@ -251,13 +251,12 @@ impl<P: Payload + ?Sized> Subscriber<P> {
     }
 }
 
-/// A received message. One of more than 48 bytes stays in the topic's memory, where the publisher does not overwrite it
-/// before the sample is dropped.
+/// A received message. If it has more than 48 bytes, it stays in the topic's memory, and the publisher does not
+/// overwrite it before the sample is dropped.
 ///
-/// The publisher need not be trusted: the methods copy what they return, so that it cannot change afterwards.
-/// [`read`](Self::read), [`copy_to`](Self::copy_to) and [`to_vec`](Self::to_vec) also report a message that was
-/// overwritten in violation of the protocol. [`get`](Self::get) and [`iter`](Self::iter) process a slice in place, element by
-/// element; [`is_intact`](Self::is_intact) tells afterwards whether all of them belonged to this message.
+/// The publisher need not be trusted: the methods return copies, which it cannot change afterwards. [`read`](Self::read), [`copy_to`](Self::copy_to)
+/// and [`to_vec`](Self::to_vec) also report a message that was overwritten in violation of the protocol. [`get`](Self::get) and [`iter`](Self::iter)
+/// process a slice in place, element by element; afterwards, [`is_intact`](Self::is_intact) shows whether all of them belonged to this message.
 pub struct Sample<P: Payload + ?Sized> {
     raw: RawSample,
     payload: PhantomData<fn() -> Box<P>>,
@@ -278,8 +277,7 @@ impl<P: Payload + ?Sized> Sample<P> {
         self.raw.lost()
     }
 
-    /// Whether everything read so far belongs to this message. Only a publisher that violates the protocol makes it
-    /// false.
+    /// Whether everything read so far belongs to this message. It is false only if the publisher violates the protocol.
     pub fn is_intact(&self) -> bool {
         self.raw.is_intact()
     }
@@ -310,7 +308,7 @@ impl<T: Message> Sample<T> {
     ///
     /// # Safety
     /// The publisher must keep to the protocol: it must not change the message while the reference lives. A publisher
-    /// that uses this crate does.
+    /// that uses this crate satisfies this.
     pub unsafe fn as_ref(&self) -> &T {
         // SAFETY: aligned memory, readable while the sample lives, of a type that all bytes are valid for. The caller
         // guarantees that it does not change.
@@ -334,7 +332,7 @@ impl<T: Message> Sample<[T]> {
         (index < self.len()).then(|| self.element(index))
     }
 
-    /// The elements, each copied when it is its turn.
+    /// Iterates over copies of the elements, each made when it is returned.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = T> + '_ {
         (0..self.len()).map(|index| self.element(index))
     }

@@ -1,9 +1,9 @@
-//! What publishers and clients say to each other over a topic's socket. All numbers are little-endian.
+//! The messages between publishers and clients on a topic's socket. All numbers are little-endian.
 //!
 //! ```text
 //! client:     hello(subscribe, history) or hello(query)
 //! publisher:  offer, with the topic's memory and a control page; or a refusal; or a report
-//! then:       single bytes: "wake up" to the subscriber, "I have consumed what you want" to the publisher
+//! then:       single bytes, which wake a sleeping subscriber or tell a waiting publisher that messages were consumed
 //! ```
 
 use crate::error::Error;
@@ -36,7 +36,7 @@ pub enum Hello {
 /// A publisher's offer to a subscriber.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Offer {
-    /// What the topic carries.
+    /// The type of the topic's messages.
     pub message: MessageType,
     /// The number of messages in the ring.
     pub depth: u32,
@@ -55,7 +55,7 @@ pub struct Offer {
 /// The state of a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// What it carries.
+    /// The type of its messages.
     pub message: MessageType,
     /// The publisher's process.
     pub process: u32,
@@ -73,7 +73,7 @@ pub struct Report {
     pub subscribers: Vec<SubscriberReport>,
 }
 
-/// The state of a subscriber, most of it as the subscriber claims.
+/// The state of a subscriber. Most of it comes from the subscriber and is not verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubscriberReport {
     /// Its process.

@@ -1,6 +1,6 @@
-//! `kill -9` of publishers and subscribers at random moments: the survivors notice, read no wrong byte, and lose
-//! nothing that the dead process held. `LONGMA_PUBSUB_KILLS=100 cargo test -p longma-pubsub --test killed` kills each
-//! side a hundred times.
+//! Kills publishers and subscribers with SIGKILL at random moments. The other process detects this, reads no corrupt
+//! byte, and gets back the slots that the dead process held. `LONGMA_PUBSUB_KILLS=100 cargo test -p longma-pubsub
+//! --test killed` kills each side a hundred times.
 
 use longma_pubsub::*;
 use longma_random::SplitMix64;
@@ -15,7 +15,7 @@ fn kills() -> usize {
     std::env::var("LONGMA_PUBSUB_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(10)
 }
 
-/// Starts this program again, for one role; returns when it has begun.
+/// Starts this program again in a role, and returns when it is running.
 fn start(role: &str, topic: &str) -> Child {
     let mut command = Command::new("timeout");
     command.arg("120").arg(std::env::current_exe().unwrap()).args(["--exact", "role", "--nocapture"]);
@@ -35,7 +35,7 @@ fn kill(mut child: Child) {
     child.wait().unwrap();
 }
 
-/// Not a test by itself: the other processes of the tests below.
+/// Not a test: the code of the other processes in the tests below.
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
@@ -61,7 +61,7 @@ fn role() {
                 }
             }
         }
-        // Receives nothing, and so stops a topic that loses nothing.
+        // A subscriber that receives nothing, which blocks a topic with `Overflow::Block`.
         _ => {
             let _subscriber = Subscriber::<u64>::connect(topic).unwrap();
             println!("begun");
@@ -117,7 +117,7 @@ fn a_publisher_whose_subscribers_are_killed_gets_back_what_they_held() {
     let mut random = SplitMix64::new(2);
     let mut number = 0;
     for _ in 0..kills() {
-        // There is a place for it only if the one before is gone.
+        // The topic accepts the new subscriber only after it has removed the dead one.
         let end = Instant::now() + Duration::from_secs(10);
         while publisher.subscribers() > 1 {
             assert!(Instant::now() < end, "the dead subscriber is still there");

@@ -177,7 +177,7 @@ mod protocol {
                 }
                 ring::fall_asleep(asleep);
                 if !take(&mut next) {
-                    // If no byte follows, the model does not terminate.
+                    // If the publisher does not send a byte, the model never terminates.
                     while bell.load(Ordering::SeqCst) == heard {
                         loom::thread::yield_now();
                     }
@@ -212,7 +212,7 @@ mod protocol {
                 }
             }
             subscriber.join().unwrap();
-            // At most one byte for each position that was wanted.
+            // The subscriber sends at most one byte for each requested position.
             assert!(bell.load(Ordering::SeqCst) <= 2);
         });
     }

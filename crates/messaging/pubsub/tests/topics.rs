@@ -115,7 +115,7 @@ fn a_slow_subscriber_loses_the_oldest_messages_and_learns_how_many() {
     (0..20).for_each(|value| {
         publisher.publish(&Long([value; 32])).unwrap();
     });
-    // It continues with the newest three quarters.
+    // The subscriber continues with the newest three quarters of the ring.
     let first = slow.receive().unwrap().expect("a message");
     assert_eq!((first.number(), first.lost(), slow.lost()), (14, 14, 14));
     let rest: Vec<u64> =
@@ -129,7 +129,7 @@ fn a_slow_subscriber_loses_the_oldest_messages_and_learns_how_many() {
 fn a_topic_that_loses_nothing_is_full_until_every_subscriber_has_received() {
     let name = name("block");
     let mut publisher = Publisher::<u64>::create_with(&name, options(4, Overflow::Block)).unwrap();
-    // Without subscribers nothing is waited for.
+    // Without subscribers, the publisher never waits.
     (0..10).for_each(|value| {
         publisher.publish(&value).unwrap();
     });
@@ -145,7 +145,7 @@ fn a_topic_that_loses_nothing_is_full_until_every_subscriber_has_received() {
     assert_eq!(two.receive().unwrap().unwrap().read().unwrap(), 10);
     publisher.publish(&14).unwrap();
     assert!(matches!(publisher.publish(&15), Err(Error::Full)));
-    // A subscriber that leaves is not waited for.
+    // The publisher does not wait for a dropped subscriber.
     drop(one);
     (0..4).for_each(|_| drop(two.receive().unwrap().unwrap()));
     publisher.publish_wait(&15, SOON).unwrap();
@@ -225,7 +225,7 @@ fn a_topic_has_one_publisher_and_ends_with_it() {
     let mut subscriber = Subscriber::<u8>::connect(&name).unwrap();
     publisher.publish(&1).unwrap();
     drop(publisher);
-    // What was published before the end is received.
+    // Messages published before the end are received.
     assert_eq!(subscriber.receive_wait(SOON).unwrap().read().unwrap(), 1);
     assert!(matches!(subscriber.receive_wait(SOON), Err(Error::Closed)));
     assert!(matches!(Subscriber::<u8>::connect(&name), Err(Error::NoPublisher(_))));

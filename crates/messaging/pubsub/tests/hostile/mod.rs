@@ -172,7 +172,7 @@ fn impossible_counts_end_in_an_error_and_no_call_takes_long() {
     for _ in 0..100 {
         let _ = subscriber.receive().unwrap();
     }
-    // Wakes without a message do not keep a waiter beyond its limit.
+    // Wake-ups without a message do not extend the time limit of a wait.
     stream.write_all(&[1; 4000]).unwrap();
     let waited = subscriber.receive_wait(Some(Duration::from_millis(50)));
     assert!(matches!(waited, Err(Error::TimedOut)));
@@ -234,11 +234,11 @@ fn a_publisher_that_writes_random_words_does_no_harm() {
 fn a_publisher_stops_for_no_client() {
     let home = Home::new();
     let mut publisher = home.publisher(Options { max_elements: 64, depth: 2, ..Options::default() });
-    // Clients that are silent, send half a request, nonsense, or leave.
+    // Clients that are silent, send half a request or garbage, or disconnect.
     let mut silent: Vec<_> = (0..20).map(|_| home.connect()).collect();
     silent[0].write_all(&Hello::Query.encode()[..5]).unwrap();
     silent[1].write_all(&[0xff; 100]).unwrap();
-    // A subscriber that claims to hold everything, to have consumed what was never published, and to sleep.
+    // A subscriber that claims to hold all slots, to have consumed messages that were never published, and to sleep.
     let mut rogue = home.subscribe().unwrap();
     let (control, stream) = rogue.parts();
     for (index, hold) in control.words().holds.iter().enumerate() {
@@ -250,7 +250,7 @@ fn a_publisher_stops_for_no_client() {
         publisher.loan(64, WaitLimit::None).unwrap();
         publisher.publish_loan().unwrap();
     }
-    // It sends bytes for which it was not asked, and is removed.
+    // It sends unrequested bytes and is removed.
     socket::nudge(stream.as_fd());
     let end = Instant::now() + Duration::from_secs(10);
     while publisher.subscribers() > 0 {
