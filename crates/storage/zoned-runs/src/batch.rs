@@ -19,7 +19,7 @@ impl Batch {
         Self::default()
     }
 
-    /// Adds: insert `key`, or replace its value.
+    /// Adds the insertion of `key`, or the replacement of its value.
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         put_bytes(&mut self.bytes, key);
         put_varint(&mut self.bytes, value.len() as u64 + 1);
@@ -28,7 +28,7 @@ impl Batch {
         self.has_puts = true;
     }
 
-    /// Adds: delete `key`. A key that the map does not have is no error.
+    /// Adds the deletion of `key`. A missing key is not an error.
     pub fn delete(&mut self, key: &[u8]) {
         put_bytes(&mut self.bytes, key);
         put_varint(&mut self.bytes, 0);
@@ -45,7 +45,7 @@ impl Batch {
         self.changes == 0
     }
 
-    /// Removes all changes and keeps the memory.
+    /// Removes all changes, but keeps the allocated memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
         (self.changes, self.has_puts) = (0, false);
@@ -65,7 +65,7 @@ impl Batch {
         std::iter::from_fn(move || next_change(&mut input))
     }
 
-    /// Decodes a batch from the log. `None` if it is no encoding of a batch.
+    /// Decodes a batch from the log. `None` if the encoding is invalid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (mut input, mut changes, mut has_puts) = (Input(bytes), 0, false);
         while !input.0.is_empty() {

@@ -1,13 +1,14 @@
-//! Data blocks: sorted records with the prefix that their keys share, behind a checksum. A block is a whole number of pages.
+//! Data blocks: a checksum, the prefix that all keys share, and the sorted records. A block is a whole number of pages.
 //!
-//! The checksum covers the map, the table and the place as well, so a stale or misdirected block is damage, not data.
+//! The checksum also covers the identifiers of map and table and the address, so that stale and misdirected blocks are
+//! detected.
 
 use crate::codec::{Input, common_prefix, put_bytes, put_varint, varint_bytes};
 
-/// The checksum and the length of what follows it, bytes.
+/// The size of the checksum and of the length of the rest, bytes.
 const HEADER_BYTES: usize = 8;
 
-/// Where a block belongs.
+/// The identity of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The identifier of the map.
@@ -19,7 +20,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The checksum of `bytes` in this place.
+    /// The checksum of `bytes` as the content of this block.
     pub fn checksum(&self, bytes: &[u8]) -> u32 {
         let mut front = [0; 24];
         front[..8].copy_from_slice(&self.map.to_le_bytes());
@@ -126,7 +127,7 @@ impl DataBlock {
     /// Decodes a block that was read from `place`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the damage.
     pub fn decode(place: &Place, bytes: &[u8]) -> Result<Self, &'static str> {
         let mut input = Input(bytes);
         let (Some(checksum), Some(length)) = (input.u32(), input.u32()) else {
@@ -198,7 +199,7 @@ impl DataBlock {
         key.extend_from_slice(self.record(index).0);
     }
 
-    /// The record with `key`, or in `Err` the first with a greater one.
+    /// The index of the record with `key`, or in `Err` of the first record with a greater key.
     pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let prefix = self.prefix();
         match key.strip_prefix(prefix) {

@@ -25,7 +25,7 @@ impl RunWriter {
         Self { traffic, tier, table: None, tables: Vec::new() }
     }
 
-    /// Adds a record with a key that is greater than all before it.
+    /// Adds a record. Its key must be greater than all earlier keys.
     pub fn add<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,

@@ -13,7 +13,7 @@ const PARTS: usize = 16;
 /// A table's number, and the page of a block. The index has page `u32::MAX`.
 pub type CacheKey = (u64, u32);
 
-/// What the cache holds.
+/// A cache entry's content.
 #[derive(Clone)]
 pub enum Cached {
     Block(Arc<DataBlock>),
@@ -64,7 +64,7 @@ impl Cache {
         Some(entry.content.clone())
     }
 
-    /// Adds what was read. What is longer than an eighth of a part is not kept, so that one entry does not evict all others.
+    /// Adds an entry, unless it is longer than an eighth of a part, so that one entry does not evict all others.
     pub fn insert(&self, key: CacheKey, content: Cached, memory: usize) {
         let memory = memory + ENTRY_BYTES;
         if memory > self.most_of_a_part / 8

@@ -1,5 +1,5 @@
-//! Integers and byte strings in the formats of this crate: little-endian integers, LEB128 variable-length integers, and byte
-//! strings after their length. Reading never goes beyond the input and never panics.
+//! Integers and byte strings in the formats of this crate: little-endian integers, LEB128 variable-length integers, and
+//! byte strings after their length. Decoding never reads beyond the input and never panics.
 
 /// A cursor over bytes from a device, which may be damaged.
 #[derive(Clone, Copy)]

@@ -1,4 +1,5 @@
-//! Cursors over the write buffer and over runs, in both directions, and their merge: of each key the newest version.
+//! Cursors over the write buffer and over runs, in both directions, and their merge, which returns the newest version
+//! of each key.
 
 use crate::block::DataBlock;
 use crate::error::Result;
@@ -13,13 +14,13 @@ use std::sync::Arc;
 
 /// Records copied from the write buffer at a time.
 const CHUNK: usize = 128;
-/// Pages that a scan reads at once after some blocks, and that a merge reads at once.
+/// Pages that a merge reads at once, and a scan after its first blocks.
 const READ_PAGES: u32 = 32;
 
-/// Where a cursor begins: at the smallest key in the bound, or going down at the greatest.
+/// The start of a cursor: the smallest key that satisfies the bound, or the greatest for a descending cursor.
 pub type Start<'a> = Bound<&'a [u8]>;
 
-/// A cursor over the write buffer as of a batch.
+/// A cursor over the write buffer, with the state after a given batch.
 struct MemoryCursor {
     memory: Arc<MemTable>,
     batch: u64,
@@ -47,7 +48,7 @@ impl MemoryCursor {
     }
 }
 
-/// A cursor over a run. It lets go of each table that it has passed.
+/// A cursor over a run. It releases each table that it has passed.
 struct RunCursor {
     pieces: VecDeque<Piece>,
     index: Option<Arc<TableIndex>>,
@@ -205,7 +206,7 @@ impl RunCursor {
         (self.block, self.index) = (None, None);
     }
 
-    /// Loads block `number`: from the cache, from what was read ahead, or from the device with some pages more.
+    /// Loads block `number` from the cache, from the pages read ahead, or from the device, reading further pages ahead.
     fn load<D: ZonedDevice>(&mut self, io: &Io<D>, table: &Table, ascending: bool) -> Result<()> {
         let Some(index) = &self.index else { return Ok(()) };
         let (page, pages) = index.pages_of(self.number);

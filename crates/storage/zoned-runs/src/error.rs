@@ -51,7 +51,7 @@ pub enum Error {
     Damaged {
         /// The first damaged block.
         block: Block,
-        /// What is wrong with it.
+        /// A description of the damage.
         what: String,
     },
     /// Parts of the log that were completely written can no longer be read, so their batches are lost.
@@ -67,7 +67,7 @@ pub enum Error {
     Unsuitable {
         /// The device's name.
         device: String,
-        /// The reason, and what would work.
+        /// The reason and the remedy.
         what: String,
     },
     /// The device holds no map of sorted runs.
@@ -75,7 +75,7 @@ pub enum Error {
     NotFormatted {
         /// The device's name.
         device: String,
-        /// What the device holds instead, and what to do.
+        /// The device's contents and the remedy.
         what: String,
     },
     /// The map is open for reading only.
@@ -119,11 +119,11 @@ pub enum Error {
 pub struct LostBatches {
     /// The first lost batch.
     pub first: u64,
-    /// The last lost batch. `None` if the log does not show where the loss ends: all batches from `first` on are lost.
+    /// The last lost batch. `None` if all batches from `first` on are lost.
     pub last: Option<u64>,
     /// The block where the damage begins.
     pub block: u64,
-    /// What is wrong there.
+    /// A description of the damage.
     pub what: String,
 }
 

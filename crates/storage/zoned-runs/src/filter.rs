@@ -1,4 +1,4 @@
-//! Filters that say of a key that a table does not hold it.
+//! Bloom filters, which show that a table does not contain a key.
 //!
 //! Source: Bloom, "Space/Time Trade-offs in Hash Coding with Allowable Errors", CACM 1970; Putze, Sanders, Singler,
 //! "Cache-, Hash-, and Space-Efficient Bloom Filters", 2007 (one cache line for all bits of a key).
@@ -32,7 +32,7 @@ pub fn build(hashes: &[u64]) -> Vec<u8> {
     filter
 }
 
-/// Whether a key with this hash may be one of the filter's. An empty filter has no keys.
+/// Whether a key with this hash may be in the filter's set. An empty filter has no keys.
 pub fn may_contain(filter: &[u8], hash: u64) -> bool {
     let lines = filter.len() / LINE_BYTES;
     if lines == 0 {
@@ -47,7 +47,7 @@ const fn line_of(hash: u64, lines: usize) -> usize {
     (((hash >> 32) * lines as u64) >> 32) as usize
 }
 
-/// The bits of a hash within its line. The multiplication makes them independent of the choice of the line.
+/// The bits of a hash within its cache line. The multiplication makes them independent of the choice of the line.
 fn bits(hash: u64) -> impl Iterator<Item = usize> {
     let mixed = hash.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (hash >> 29);
     (0..PROBES).map(move |probe| (mixed >> (9 * probe)) as usize & 511)

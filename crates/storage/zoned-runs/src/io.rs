@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The smallest page, bytes. A page is a device block, or several.
 const SMALLEST_PAGE_BYTES: u32 = 4096;
 
-/// What a write is for.
+/// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Traffic {
     Log,
@@ -45,7 +45,7 @@ impl TrafficCounts {
     }
 }
 
-/// The device of a map, and what is read from it.
+/// The device of a map, with its cache and counts.
 pub struct Io<D> {
     pub device: D,
     pub geometry: Geometry,

@@ -30,7 +30,7 @@ pub struct MergeJob {
     pub tier: u8,
     pub cursor: MergeCursor,
     pub writer: RunWriter,
-    /// Whether there is no older run, so that deletions have nothing left to delete.
+    /// Whether there is no older run, so that the output needs no deletions.
     pub drops_deletions: bool,
     pub records: u64,
     pub sample: Vec<Box<[u8]>>,

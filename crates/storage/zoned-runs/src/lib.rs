@@ -37,7 +37,7 @@ mod options;
 mod read;
 /// Offline repair.
 mod repair;
-/// What readers and the writer share.
+/// The state that readers and the writer share.
 mod shared;
 /// Sizes that follow from the device and the write buffer.
 mod sizes;
@@ -45,12 +45,12 @@ mod sizes;
 mod store;
 mod table;
 mod table_writer;
-/// Which runs are live at one moment.
+/// Versions: the live runs at one moment.
 mod version;
 mod writer;
 mod zones;
 
-/// The decoders, for fuzzing what has a correct checksum. Not part of the public interface.
+/// The decoders behind the checksums, for fuzzing. Not part of the public interface.
 #[doc(hidden)]
 pub mod testing {
     /// Decodes bytes in every format, and uses what is valid.

@@ -11,7 +11,7 @@ use longma_zoned_device::{AlignedBuffer, Geometry, ZonedDevice};
 use std::collections::VecDeque;
 
 const MAGIC: u64 = 0x474f_4c6d_7572_676c;
-/// Magic number, map, batch, block, length, checksum of the batch, checksum of all that; then zeros.
+/// Magic number, map, batch, block, length, checksum of the batch, checksum of the preceding fields; then zeros.
 pub const HEADER_BYTES: usize = 64;
 const CHECKED_BYTES: usize = 40;
 
@@ -50,8 +50,8 @@ impl Log {
         self.zones.back().is_none_or(|zone| zones.zones[zone.index].room() < blocks)
     }
 
-    /// Adds a zone, in which batch `first` comes first. The caller must commit a manifest before it appends, and then call
-    /// [`Log::finish_older`].
+    /// Adds a zone, whose first batch will be `first`. The caller must commit a manifest before it appends, and then
+    /// call [`Log::finish_older`].
     pub fn add_zone(&mut self, index: usize, first: u64) {
         self.zones.push_back(LogZone { index, first });
     }
@@ -99,8 +99,8 @@ impl Log {
         self.zones.iter().map(|zone| zones.zones[zone.index].number.0).collect()
     }
 
-    /// Drops the zones that hold only batches before `next`, and with `all` the last one too. Returns them: they are free
-    /// once a manifest without them is durable.
+    /// Removes and returns the zones that hold only batches before `next`; with `all`, the last zone is removed too.
+    /// The zones are free once a manifest without them is durable.
     pub fn drop_before(&mut self, next: u64, all: bool) -> Vec<usize> {
         let mut dropped = Vec::new();
         while self.zones.get(1).is_some_and(|second| second.first <= next) || (all && !self.zones.is_empty())
@@ -131,7 +131,7 @@ impl Header {
         is_valid.then_some(Self { map, batch, block, bytes, checksum })
     }
 
-    /// Whether a page that does not begin with a valid header once did: most of what a header repeats is right.
+    /// Whether a page without a valid header probably has a damaged header: most of its known fields are correct.
     pub fn resembles(page: &[u8], map: u64, block: u64) -> bool {
         let mut input = Input(page);
         let words = [input.u64(), input.u64(), input.u64(), input.u64()];

@@ -1,8 +1,8 @@
-//! Reads the log back, and tells a torn end from damage.
+//! Reads the log back, and distinguishes a torn end from damage.
 //!
-//! A power cut leaves the write pointer of a zone at the first lost block, so a part that lies before it was written
-//! completely: if it cannot be read, it is damaged. Only the last part can be torn. Batches are numbered consecutively, so the
-//! parts on both sides of damage show what is lost.
+//! A power cut leaves the write pointer of a zone at the first lost block, so a part that lies before it was written completely: if it cannot be
+//! read, it is damaged. Only the last part can be torn. Batches are numbered consecutively, so the parts on both sides of damage show which batches
+//! are lost.
 
 use crate::batch::Batch;
 use crate::error::{Error, LostBatches, Result, damaged};
@@ -12,7 +12,7 @@ use crate::zones::Zones;
 use longma_zoned_device::{DeviceError, ZoneNumber, ZonedDevice};
 use std::ops::Range;
 
-/// What the log contains.
+/// The contents of the log.
 #[derive(Debug, Default)]
 pub struct LogContents {
     /// The number after the last batch.
@@ -30,14 +30,14 @@ impl LogContents {
     }
 }
 
-/// What is at a place of the log.
+/// The result of examining a block of the log.
 enum Place {
     Part {
         number: u64,
         blocks: u64,
         batch: Batch,
     },
-    /// The front of a part that a power cut or a failed write has cut off.
+    /// A part whose end a power cut or a failed write has cut off.
     Torn,
     /// A part with an intact header and a damaged batch.
     Damaged {
@@ -122,7 +122,7 @@ pub fn read<D: ZonedDevice>(
 struct Damage {
     block: u64,
     what: String,
-    /// The last batch that it affects, if the headers show that.
+    /// The last affected batch, if the headers show it.
     last: Option<u64>,
 }
 
@@ -165,8 +165,8 @@ fn unreadable(error: Error) -> Result<String> {
     }
 }
 
-/// The first block of these, in a zone that the manifest does not name, with the header of a batch from number `next` on.
-/// The manifest that named the zone is lost then.
+/// The first of these blocks that contains the header of a batch with a number of at least `next`. The manifest does
+/// not name the blocks' zone, so such a header shows that a newer manifest is lost.
 pub fn newer_log<D: ZonedDevice>(io: &Io<D>, blocks: Range<u64>, next: u64) -> Result<Option<u64>> {
     for block in blocks.step_by(io.page_blocks as usize) {
         let front = match io.read(block, 1) {

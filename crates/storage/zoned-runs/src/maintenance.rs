@@ -1,5 +1,6 @@
-//! Flushes of the write buffer and merges of runs. Both advance in slices beside the changes: for each byte changed, two are
-//! flushed and one and a half are merged in each tier, so each is complete before its next one is due.
+//! Flushes of the write buffer and merges of runs. Both advance in slices, in proportion to the changes: for each
+//! changed byte, two bytes are flushed and one and a half are merged in each tier, so that each flush and merge is
+//! complete before the next one is due.
 //!
 //! Source: O'Neil et al., "The Log-Structured Merge-Tree", 1996, section 2 (merges paced by the inserts).
 
@@ -18,21 +19,21 @@ use std::sync::Arc;
 
 /// Runs of a tier that are merged into one of the next.
 const RUNS_OF_A_TIER: usize = 4;
-/// Bytes of changes after which work is done.
+/// Bytes of changes after which a slice of flushing and merging is done.
 const SLICE_BYTES: u64 = 16 << 10;
-/// Bytes of merged tables after which a merge commits them, and frees its inputs up to there; less if the write buffer is
-/// smaller.
+/// Bytes of merged tables after which a merge commits them and frees the merged parts of its inputs. Less for a small
+/// write buffer.
 const COMMIT_BYTES: u64 = 16 << 20;
-/// Minimum size that is charged for a batch: it takes at least a page of the log.
+/// Minimum size that is charged for a batch, because it takes at least a page of the log.
 const LEAST_BATCH_BYTES: u64 = 512;
-/// One key of this many is looked up in older runs, to estimate how much a run makes obsolete.
+/// One of this many keys is looked up in older runs, to estimate how many records a run makes obsolete.
 const SAMPLED: u64 = 64;
-/// All runs are merged when this share of the records is obsolete, in percent.
+/// All runs are merged when this percentage of the records is obsolete.
 const MOST_OBSOLETE_PERCENT: u64 = 25;
-/// The same when few zones are free, and when there are too few for puts.
+/// The same percentages if few zones are free, and if there are too few for puts.
 const OBSOLETE_PERCENT_IF_SHORT: u64 = 10;
 const OBSOLETE_PERCENT_IF_FULL: u64 = 2;
-/// Work for a change that found the device full, bytes.
+/// Work that a change does if the device is full, bytes.
 const RECLAIM_BYTES: u64 = 4 << 20;
 
 fn pieces(tables: impl IntoIterator<Item = Arc<Table>>) -> Vec<Piece> {
@@ -40,7 +41,7 @@ fn pieces(tables: impl IntoIterator<Item = Arc<Table>>) -> Vec<Piece> {
 }
 
 impl Writer {
-    /// Does the share of work for `bytes` bytes of changes.
+    /// Does the work that is due for `bytes` bytes of changes.
     pub fn maintain<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64) -> Result<()> {
         self.credit += bytes.max(LEAST_BATCH_BYTES);
         let memory = Arc::clone(&shared.version().memory);
@@ -170,7 +171,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Merges that may run at once: each needs an active zone, as do the log and a flush.
+    /// The number of concurrent merges: each needs an active zone, and so do the log and a flush.
     fn most_merges(&self) -> usize {
         let geometry = &self.zones.geometry;
         let limits = [geometry.max_open_zones, geometry.max_active_zones];
@@ -256,7 +257,7 @@ impl Writer {
         Ok(done)
     }
 
-    /// Whether a merge has complete tables enough to commit them, or space is short.
+    /// Whether a merge has enough complete tables for a commit, or space is short.
     fn is_commit_due<D: ZonedDevice>(&self, shared: &Shared<D>, number: usize) -> bool {
         let pages: u64 = self.merges[number].writer.tables.iter().map(|table| table.all_pages()).sum();
         pages * shared.io.page_bytes as u64 >= COMMIT_BYTES.min(shared.sizes().flush_bytes())
@@ -318,7 +319,7 @@ impl Writer {
         self.commit(shared)
     }
 
-    /// Completes the merges that are running, and merges all runs into one. Takes as long as that takes.
+    /// Completes the running merges, and then merges all runs into one.
     pub fn merge_all<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let done = self.flush_everything(shared).and_then(|()| {
@@ -343,8 +344,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Checks that the device has room for changes other than deletions. If it has not, but merges can make room, does a
-    /// part of that work.
+    /// Checks that the device has room for changes other than deletions. If it does not, but merges can make room, does
+    /// a part of that work.
     pub fn check_room<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         if self.zones.free() >= shared.sizes().reserve_zones() {
             return Ok(());
@@ -358,7 +359,7 @@ impl Writer {
         }
     }
 
-    /// Does a part of the work that makes room. Returns whether there is more of it.
+    /// Does a part of the work that makes room. Returns whether work remains.
     pub fn make_room<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         self.release(shared)?;
         let version = shared.version();
@@ -387,12 +388,12 @@ impl Writer {
     }
 }
 
-/// About how many records of `runs` are deletions, or replaced or deleted by newer ones.
+/// The approximate number of records of `runs` that are deletions, or that newer records replace or delete.
 fn obsolete_records(runs: &[Arc<Run>]) -> u64 {
     runs.iter().map(|run| run.shadowing + run.tombstones()).sum()
 }
 
-/// About how many records a run with these sampled keys makes obsolete in `older` runs.
+/// The approximate number of records that a run with these sampled keys makes obsolete in `older` runs.
 fn estimate_shadowing<D: ZonedDevice>(
     shared: &Shared<D>,
     older: &[Arc<Run>],
@@ -402,7 +403,7 @@ fn estimate_shadowing<D: ZonedDevice>(
     for key in sample {
         found += u64::from(passes(&shared.io, older, key)?);
     }
-    // A filter passes about one absent key of a hundred, and there may be several runs.
+    // Each run's filter passes about one of a hundred absent keys.
     let by_chance = sample.len() as u64 * older.len() as u64 / 100;
     Ok(found.saturating_sub(by_chance) * SAMPLED)
 }

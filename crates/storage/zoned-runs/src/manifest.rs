@@ -1,5 +1,5 @@
-//! The manifest: which tables make up the runs, and which zones hold the log. Each version is written completely, twice, to
-//! places in conventional zones that the version before it does not use.
+//! The manifest lists the tables of each run and the zones of the log. Each manifest is written completely and twice,
+//! to locations in conventional zones that the previous manifest does not use.
 //!
 //! Source: the alternating superblocks of shadow paging (Lorie, TODS 1977).
 
@@ -16,7 +16,7 @@ const MAGIC: u64 = 0x534e_5552_616d_676c;
 const FORMAT: u32 = 1;
 /// Magic number, checksum and length.
 const HEADER_BYTES: usize = 16;
-/// No number in a manifest is greater, so that none overflows when it is added to others.
+/// The greatest valid number in a manifest, so that sums do not overflow.
 const GREATEST: u64 = 1 << 48;
 
 /// The state of a map on its device.
@@ -47,8 +47,7 @@ impl PartialEq for Run {
 
 impl Eq for Run {}
 
-/// The places of the manifests: two copies of those with even numbers, and of those with odd ones, and the length of a place,
-/// blocks.
+/// The locations of the manifests: two for manifests with even numbers and two for those with odd numbers; and the length of a location, blocks.
 fn places(geometry: &Geometry) -> ([[u64; 2]; 2], u64) {
     let zone = geometry.zone_blocks;
     let place = |number: u64| match geometry.conventional_zones {
@@ -61,7 +60,7 @@ fn places(geometry: &Geometry) -> ([[u64; 2]; 2], u64) {
         2..4 => zone / 2,
         _ => zone / 4,
     };
-    // The copies of one manifest are in different zones, if there are two.
+    // If there are two zones, the copies of a manifest are in different zones.
     ([[place(0), place(2)], [place(1), place(3)]], blocks)
 }
 
@@ -142,7 +141,7 @@ impl Manifest {
     /// Writes both copies. The caller flushes the device before and after.
     ///
     /// # Errors
-    /// [`Error::Unsuitable`] if the manifest is longer than its place.
+    /// [`Error::Unsuitable`] if the manifest is too long.
     pub fn write<D: ZonedDevice>(&self, io: &Io<D>) -> Result<()> {
         let bytes = self.encode(&io.geometry);
         if bytes.len() as u64 > longest(&io.geometry) {
@@ -192,8 +191,8 @@ impl Manifest {
         }
     }
 
-    /// Whether both copies of the manifest before this one are on the device, as after each complete write. If not, a newer
-    /// manifest was being written, or is lost.
+    /// Whether both copies of the previous manifest are on the device, as after every complete write. If not, the write
+    /// of a newer manifest was interrupted, or a newer manifest is lost.
     ///
     /// # Errors
     /// [`Error::Device`].
@@ -209,7 +208,7 @@ impl Manifest {
         Ok(true)
     }
 
-    /// Makes all places of manifests invalid, and those of the superblocks of `longma-zoned`, at both ends of the first zone.
+    /// Invalidates all manifests, and the superblocks of `longma-zoned`, which are at both ends of the first zone.
     pub fn erase<D: ZonedDevice>(device: &D) -> Result<()> {
         let geometry = device.geometry();
         let zeros = AlignedBuffer::new(geometry.block_bytes as usize);
@@ -221,7 +220,7 @@ impl Manifest {
     }
 }
 
-/// The numbers of a geometry that must not change.
+/// The fields of a geometry that must not change.
 fn shape(geometry: &Geometry) -> [u64; 5] {
     [
         geometry.block_bytes.into(),
@@ -232,8 +231,8 @@ fn shape(geometry: &Geometry) -> [u64; 5] {
     ]
 }
 
-/// The content of a place, if it has a manifest with the correct checksum. A block that cannot be read counts as damaged:
-/// there is another copy.
+/// The content of a location, if it has a manifest with the correct checksum. An unreadable block is not an error,
+/// because there is another copy.
 fn read_place<D: ZonedDevice>(device: &D, geometry: &Geometry, place: u64) -> Result<Option<Vec<u8>>> {
     let page = page_bytes(geometry);
     let mut front = AlignedBuffer::new(page);

@@ -1,4 +1,4 @@
-//! The write buffer: changes that no table holds yet, with the versions that snapshots need.
+//! The write buffer: changes that are not in a table yet, with the versions that snapshots need.
 
 use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
@@ -33,12 +33,12 @@ pub struct MemTable {
     payload: AtomicU64,
 }
 
-/// Memory of a record besides its key and value: its place in the tree and the allocator's overhead, bytes.
+/// Memory of a record besides its key and value, for the tree and the allocator, bytes.
 const RECORD_BYTES: u64 = 128;
 
 impl MemTable {
-    /// Applies a change of batch `batch`. `pinned` is the newest batch that a snapshot shows; versions that no snapshot
-    /// shows are replaced.
+    /// Applies a change of batch `batch`. `pinned` is the newest batch that is visible in a snapshot. A version that no
+    /// snapshot needs is replaced.
     pub fn insert(&self, key: &[u8], content: Option<&[u8]>, batch: u64, pinned: Option<u64>) {
         let bytes = content.map_or(0, <[u8]>::len) as u64;
         let content: Content = content.map(Into::into);
@@ -66,7 +66,7 @@ impl MemTable {
         self.memory.load(Ordering::Relaxed)
     }
 
-    /// Bytes of keys and of the values that were first given to them.
+    /// Bytes of all keys and of the first value of each.
     pub fn payload(&self) -> u64 {
         self.payload.load(Ordering::Relaxed)
     }
@@ -106,7 +106,7 @@ impl MemTable {
     }
 }
 
-/// Whether no key is in a range. The standard map panics for some of these.
+/// Whether no key is in a range. Some of these ranges make the standard map panic.
 pub fn is_empty_range(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match range {
         (Bound::Included(start), Bound::Included(end)) => start > end,

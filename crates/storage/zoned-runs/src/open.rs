@@ -20,13 +20,13 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 
-/// The fewest zones that a device must allow to be open: for the log, a flush and a merge.
+/// The minimum number of open zones that a device must allow, for the log, a flush and merges.
 const FEWEST_OPEN: u32 = 4;
 
-/// More tables than are written between two manifests.
+/// An upper bound for the number of tables written between two manifests.
 const SKIPPED_TABLES: u64 = 1 << 16;
 
-/// What the manifest says about a map.
+/// Information from a map's manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Info {
     /// The identifier given when the map was formatted.
@@ -128,7 +128,7 @@ impl<D: ZonedDevice> Store<D> {
         Self::recover(device, options, Access::Read).map(|(store, _)| store)
     }
 
-    /// Opens the map. Also returns what was in the log.
+    /// Opens the map. Also returns the contents of the log.
     pub(crate) fn recover(device: D, options: Options, access: Access) -> Result<(Self, LogContents)> {
         let manifest = Manifest::read(&device)?;
         check_device(&device)?;
@@ -156,7 +156,7 @@ impl<D: ZonedDevice> Store<D> {
         let is_last = manifest.is_last(&io.device)?;
         for zone in zones.zones.iter().filter(|zone| zone.role == Role::Free && zone.written > 0) {
             let start = io.geometry.start(zone.number).0;
-            // The first block may be lost with the manifest.
+            // If a manifest is missing, the first block of its log zone may be damaged too.
             let blocks = if is_last { 1 } else { zone.written };
             if let Some(block) = log_reader::newer_log(&io, start..start + blocks, log.next)? {
                 return Err(damaged(block, "the log goes on here, but the manifest that says so is lost"));
@@ -165,7 +165,7 @@ impl<D: ZonedDevice> Store<D> {
         let runs = manifest.runs.clone();
         let version = Version { memory: Arc::new(MemTable::default()), frozen: None, runs };
         let mut writer = Writer::new(zones, &manifest);
-        // Numbers of tables that a power cut interrupted are not used again.
+        // Do not reuse the numbers of tables whose writing a power cut interrupted.
         writer.next_table += SKIPPED_TABLES;
         writer.is_read_only = matches!(access, Access::Read | Access::Check);
         let shared = Arc::new(Shared {
@@ -180,7 +180,7 @@ impl<D: ZonedDevice> Store<D> {
     }
 }
 
-/// What a map is opened for.
+/// The purpose of opening a map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     Read,
@@ -192,7 +192,7 @@ pub enum Access {
 }
 
 impl Writer {
-    /// Replays the log and, unless the map is open for reading only, writes what it holds to a run.
+    /// Replays the log, and writes its batches to a run unless the map is open for reading only.
     fn take_over<D: ZonedDevice>(&mut self, shared: &Shared<D>, manifest: &Manifest) -> Result<()> {
         if !self.is_read_only {
             // After a failed flush, the manifest may be readable but not durable.
@@ -234,14 +234,14 @@ impl Writer {
     }
 }
 
-/// Counts the tables of a run as used, and checks that their zones are written that far.
+/// Marks the tables of a run as used, and checks that they are within the written parts of their zones.
 fn claim_tables<D: ZonedDevice>(io: &Io<D>, zones: &mut Zones, run: &Run) -> Result<()> {
     for piece in &run.pieces {
         let table = &piece.table;
         if !zones.claim(table.start, table.all_pages() * io.page_blocks) {
             return Err(damaged(
                 table.start,
-                format!("table {} is not there: its zone is not written so far", table.id),
+                format!("table {} is missing: it lies beyond the written part of its zone", table.id),
             ));
         }
         if let Some(index) = zones.index(table.start) {
@@ -251,7 +251,7 @@ fn claim_tables<D: ZonedDevice>(io: &Io<D>, zones: &mut Zones, run: &Run) -> Res
     Ok(())
 }
 
-/// Whether a device holds nothing.
+/// Whether a device is blank.
 fn is_blank<D: ZonedDevice>(device: &D) -> Result<bool> {
     const EXAMINED_BYTES: u64 = 1 << 20;
     let geometry = device.geometry();
@@ -267,7 +267,7 @@ fn is_blank<D: ZonedDevice>(device: &D) -> Result<bool> {
     Ok(buffer.iter().all(|&byte| byte == 0))
 }
 
-/// Checks that a new map has room for records beside its work space, with the default write buffer.
+/// Checks that a new map has room for records besides its reserve, with the default write buffer.
 fn check_room<D: ZonedDevice>(device: &D) -> Result<()> {
     let geometry = device.geometry();
     let sizes = Sizes { geometry, write_buffer_bytes: Options::default().write_buffer_bytes };

@@ -5,9 +5,9 @@
 pub enum Durability {
     /// When the call that made it returns: each batch ends with a flush of the device.
     EachBatch,
-    /// At the next [`Store::sync`] or flush. Until then a batch is with the device or in the page cache of a file: it
-    /// survives a killed process, and a power cut may lose the last batches, without a gap. That is not an error when the map
-    /// is opened, but damage to a batch is ([`crate::Error::LogDamaged`]), even if a power cut could still have lost it.
+    /// At the next [`Store::sync`] or flush. Until then, a batch is in the device's write cache or in the page cache of a file. It survives a killed
+    /// process. A power cut may lose the newest batches, but leaves no gap, and the map opens without an error. A damaged batch is always an error
+    /// ([`crate::Error::LogDamaged`]), even if a power cut could have lost it.
     Relaxed,
 }
 
@@ -16,8 +16,8 @@ pub enum Durability {
 pub struct Options {
     /// Memory for blocks, indexes and filters that were read, bytes.
     pub cache_bytes: u64,
-    /// Memory for changes that no table holds yet, bytes. Half of it is filled while the other half is written. Each
-    /// snapshot that is older than that may keep another half.
+    /// Memory for changes that are not in a table yet, bytes. One half is filled while the other half is written. Each
+    /// older snapshot may keep another half.
     pub write_buffer_bytes: u64,
     /// When a change becomes durable.
     pub durability: Durability,

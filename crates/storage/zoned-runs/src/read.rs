@@ -74,8 +74,8 @@ impl<D: ZonedDevice> Snapshot<D> {
 /// A key and its value.
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Iterates over keys and values in order, from either end. It shows the map as it was when the iterator was made. After an
-/// error it ends.
+/// Iterates over keys and values in order, from either end. It shows the map as of its creation. After an error, it
+/// ends.
 pub struct Iter<D: ZonedDevice> {
     snapshot: Snapshot<D>,
     start: Bound<Vec<u8>>,

@@ -1,4 +1,4 @@
-//! What readers and the writer of a map share.
+//! The state that readers and the writer of a map share.
 
 use crate::io::Io;
 use crate::options::Options;
@@ -16,7 +16,7 @@ pub struct Shared<D> {
     pub version: RwLock<Arc<Version>>,
     /// The newest batch that readers see.
     pub visible: AtomicU64,
-    /// The batches that snapshots show, with the number of snapshots.
+    /// For each batch that is the newest one of a snapshot, the number of such snapshots.
     pub snapshots: Mutex<BTreeMap<u64, usize>>,
 }
 

@@ -1,5 +1,5 @@
-//! The sizes that follow from the device and the write buffer: when the write buffer is written to tables, how long a batch
-//! may be, and which space is kept for work.
+//! Limits derived from the device and the write buffer: when the write buffer is flushed, the length of a batch, and
+//! the reserve for deletions, flushes and merges.
 
 use crate::log::longest_part;
 use longma_zoned_device::Geometry;
@@ -21,14 +21,14 @@ impl Sizes {
         self.geometry.zone_capacity_blocks * u64::from(self.geometry.block_bytes)
     }
 
-    /// Bytes of changes after which the write buffer is written to tables: half of the buffer, and on a small device less.
+    /// Bytes of changes after which the write buffer is flushed: half of the buffer, less on a small device.
     pub fn flush_bytes(&self) -> u64 {
         let device = u64::from(self.geometry.sequential_zones) * self.zone_bytes();
         (device / 64).min(self.write_buffer_bytes / 2).max(1)
     }
 
-    /// Bytes of the log after which the write buffer is written to tables: a batch takes whole pages, so small batches fill
-    /// the log first.
+    /// Bytes of the log after which the write buffer is flushed. Batches take whole pages, so small batches reach this
+    /// limit first.
     pub fn log_bytes(&self) -> u64 {
         (self.flush_bytes() * 5 / 4).max(256 << 10)
     }
@@ -57,14 +57,14 @@ impl Sizes {
         log + tables + 4
     }
 
-    /// The fewest sequential zones of this size with which a device has room for a write buffer of records, its log and a
-    /// merge of it, beside the reserve.
+    /// The minimum number of sequential zones of this size. Besides the reserve, they have room for the records of one
+    /// write buffer, its log and its merge.
     pub fn fewest_zones(&self) -> u64 {
         let needs = |sizes: Self| {
             let records = sizes.log_bytes() + sizes.flush_bytes() * 9 / 4;
             sizes.reserve_zones() + records.div_ceil(sizes.zone_bytes()) + 2
         };
-        // More zones need a larger reserve, by less than one for each: the first number that is enough is found.
+        // The reserve grows with the number of zones, by less than one zone each, so this search ends.
         let mut zones = FEWEST_ZONES;
         loop {
             let sequential_zones = u32::try_from(zones).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! The map, as programs use it.
+//! The public interface of the map.
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
@@ -40,7 +40,7 @@ pub struct TierStatistics {
     pub bytes: u64,
 }
 
-/// The state of a map, and what it has done since it was opened.
+/// The state of a map, and counts since it was opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Statistics {
     /// The runs by tier.
@@ -57,13 +57,13 @@ pub struct Statistics {
     pub buffer_bytes: u64,
     /// Memory of the cache, bytes.
     pub cache_bytes: u64,
-    /// Sequential zones, and those of them that are free.
+    /// Sequential zones.
     pub zones: u64,
-    /// Zones that hold nothing.
+    /// Empty zones.
     pub free_zones: u64,
     /// Free zones that only deletions and merges may use.
     pub reserve_zones: u64,
-    /// The size of all zones that hold something, bytes.
+    /// The size of all zones that are not empty, bytes.
     pub space_bytes: u64,
     /// Bytes of keys and values changed.
     pub payload_bytes: u64,
@@ -139,7 +139,7 @@ impl<D: ZonedDevice> Store<D> {
     /// Removes `key`, if the map has it.
     ///
     /// # Errors
-    /// Those of [`Store::apply`], but never [`Error::Full`] because of records.
+    /// Those of [`Store::apply`], but never [`Error::Full`] for want of room for records.
     pub fn delete(&self, key: &[u8]) -> Result<()> {
         let mut batch = Batch::new();
         batch.delete(key);

@@ -1,7 +1,7 @@
 //! Tables: the pieces of a sorted run. A table is contiguous and inside one zone: data blocks, then an index of them and a
 //! filter.
 //!
-//! Source: Chang et al., "Bigtable", OSDI 2006, section 5 (SSTables). Separators are cut to the shortest that separates.
+//! Source: Chang et al., "Bigtable", OSDI 2006, section 5 (SSTables). Separators are shortened as far as possible.
 
 use crate::block::Place;
 use crate::codec::Input;

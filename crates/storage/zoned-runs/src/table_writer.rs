@@ -74,7 +74,8 @@ impl TableWriter {
         pages <= self.room_pages
     }
 
-    /// Adds a record with a key that is greater than all before it. The caller has asked whether there is room.
+    /// Adds a record. Its key must be greater than all earlier keys, and the caller must have checked
+    /// [`TableWriter::has_room`].
     pub fn add<D: ZonedDevice>(&mut self, io: &Io<D>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         if !self.block.is_empty() && self.block.bytes_with(key, value) > io.page_bytes {
             self.end_block(io)?;

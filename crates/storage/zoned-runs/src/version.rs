@@ -8,7 +8,7 @@ use crate::table::Table;
 use longma_zoned_device::ZonedDevice;
 use std::sync::Arc;
 
-/// A table of a run. Keys below `low` no longer belong to it: a merge that is not complete has moved them.
+/// A table of a run. Keys below `low` no longer belong to it, because an incomplete merge has moved them.
 #[derive(Clone, Debug)]
 pub struct Piece {
     pub table: Arc<Table>,
@@ -25,7 +25,7 @@ pub struct Run {
     pub is_open: bool,
     /// The run into which a merge is moving this one, or 0.
     pub merging_into: u64,
-    /// About how many of its records have an older record or deletion of the same key in an older run.
+    /// The approximate number of its records whose key is also in an older run.
     pub shadowing: u64,
     pub pieces: Vec<Piece>,
 }
@@ -63,11 +63,12 @@ impl Run {
     }
 }
 
-/// Everything that a look-up needs.
+/// The data structures that a look-up searches.
 #[derive(Clone)]
 pub struct Version {
-    /// The write buffer, and before it the full one that is being written, if there is one.
+    /// The write buffer.
     pub memory: Arc<MemTable>,
+    /// The full write buffer that is being flushed, if any.
     pub frozen: Option<Arc<MemTable>>,
     /// The newest first.
     pub runs: Vec<Arc<Run>>,

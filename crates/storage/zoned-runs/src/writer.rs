@@ -1,5 +1,5 @@
-//! The single writer: logs each batch, adds it to the write buffer, and then does a share of flushing and merging that is in
-//! proportion to the batch.
+//! The single writer: logs each batch, adds it to the write buffer, and then flushes and merges in proportion to the
+//! size of the batch.
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
@@ -30,12 +30,12 @@ pub struct Writer {
     pub first_unflushed: u64,
     pub flush: Option<FlushJob>,
     pub merges: Vec<MergeJob>,
-    /// Tables that the next manifest will not name, and tables that none names but a reader may use.
+    /// Tables that the next manifest will not contain, and tables that are in no manifest but may still have readers.
     pub retired: Vec<Arc<Table>>,
     pub dead: Vec<Arc<Table>>,
     /// Bytes of changes for which flushing and merging is still due.
     pub credit: u64,
-    /// Changes in the write buffer that delete or replace, about.
+    /// The approximate number of changes in the write buffer that delete or replace a record.
     pub deletions: u64,
     /// Whether all runs are to be merged as soon as the running merges are complete.
     pub wants_full_merge: bool,
@@ -135,7 +135,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Adds a batch to the write buffer, and shows it to readers.
+    /// Adds a batch to the write buffer and makes it visible.
     pub fn insert<D: ZonedDevice>(&mut self, shared: &Shared<D>, number: u64, batch: &Batch) {
         let memory = Arc::clone(&shared.version().memory);
         // While this lock is held, no snapshot is taken.
@@ -175,7 +175,7 @@ impl Writer {
         self.commit_without(shared, &dropped)
     }
 
-    /// Commits, and frees these zones of the log.
+    /// Commits a manifest without these zones of the log, and frees them.
     pub fn commit_without<D: ZonedDevice>(&mut self, shared: &Shared<D>, dropped: &[usize]) -> Result<()> {
         shared.io.device.flush()?;
         let manifest = Manifest {
@@ -255,7 +255,7 @@ impl Writer {
         *current = Arc::new(version);
     }
 
-    /// Starts to write the write buffer to tables. The one before it must be written already.
+    /// Starts flushing the write buffer. The previous flush must be complete.
     pub fn freeze<D: ZonedDevice>(&mut self, shared: &Shared<D>) {
         let memory = Arc::clone(&shared.version().memory);
         self.flush = Some(FlushJob::new(memory, self.next_batch));

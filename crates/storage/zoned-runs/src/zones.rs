@@ -1,10 +1,10 @@
-//! The zones of the device: which are free, hold tables or the log, and which zone a new table goes to. A zone is reset when
-//! the last of its tables is gone; nothing in it is ever moved.
+//! Tracks the use of the device's zones and chooses the zone of a new table. A zone is reset when its last table has
+//! been released; live tables are never moved to free a zone.
 
 use crate::error::Result;
 use longma_zoned_device::{Condition, Geometry, ZoneNumber, ZonedDevice};
 
-/// What a sequential zone holds.
+/// The use of a sequential zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Free,
@@ -47,7 +47,7 @@ impl ZoneState {
 pub struct Zones {
     pub geometry: Geometry,
     pub zones: Vec<ZoneState>,
-    /// Where the next search for a free zone begins: zones are used in turn, so that they wear alike.
+    /// The start of the next search for a free zone. Zones are used in rotation, so that they wear evenly.
     next: usize,
     pub resets: u64,
 }
@@ -104,7 +104,7 @@ impl Zones {
         self.zones.iter().filter(|zone| zone.role != Role::Unusable).count() as u64
     }
 
-    /// Records a table that is in use. Returns false if it does not lie in a written part of a zone.
+    /// Records that a table is in use. Returns false if it is not within the written part of a zone.
     pub fn claim(&mut self, start: u64, blocks: u64) -> bool {
         let Some(index) = self.index(start) else { return false };
         let zone = &mut self.zones[index];
@@ -129,8 +129,8 @@ impl Zones {
         Ok(Some(index))
     }
 
-    /// A zone with room for a table of tier `tier` and at least `least` blocks: one with the end of a table of that tier, or
-    /// a free one. If none is free, any with room.
+    /// A zone with room for a table of tier `tier` and at least `least` blocks: preferably the zone of the last table
+    /// of this tier, then a free zone, then any zone with room.
     pub fn take_for_table<D: ZonedDevice>(
         &mut self,
         device: &D,
@@ -168,7 +168,7 @@ impl Zones {
         Ok(())
     }
 
-    /// Resets the zones that are free but written, or hold no table any more.
+    /// Resets zones that have been written but hold neither tables nor the log.
     pub fn reset_dead<D: ZonedDevice>(&mut self, device: &D) -> Result<()> {
         for zone in &mut self.zones {
             let is_dead = match zone.role {

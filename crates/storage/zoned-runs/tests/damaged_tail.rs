@@ -1,5 +1,5 @@
-//! What a process with relaxed durability wrote before it was killed, and what happens to it afterwards: bits flip, or a power
-//! cut loses some of it. A flipped bit is reported or harmless; a power cut leaves a prefix of the batches.
+//! Damages the batches that a killed process wrote with relaxed durability. A flipped bit is reported or harmless; a power cut leaves a prefix of the
+//! batches.
 //!
 //! Source: the promise for `Durability::Relaxed`.
 
@@ -38,7 +38,7 @@ fn value(number: u32) -> Vec<u8> {
     vec![byte; [20, 300, 1500, 6000][number as usize % 4]]
 }
 
-/// Batch `number` replaces the key `last`, and adds one of its own.
+/// Batch `number` replaces the value of the key `last`, and adds a new key.
 fn batch(number: u32) -> Batch {
     let mut batch = Batch::new();
     batch.put(b"last", &number.to_be_bytes());
@@ -46,7 +46,7 @@ fn batch(number: u32) -> Batch {
     batch
 }
 
-/// A map as a kill leaves it.
+/// The file of a map whose process was killed.
 struct Killed {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -102,7 +102,8 @@ fn open(path: &Path) -> Result<Store<FileDevice>, Error> {
     Store::open_read_only(FileDevice::open_read_only(path)?, OPTIONS)
 }
 
-/// The number of the last batch in the map, after checking that all batches before it are there, and none after it.
+/// The number of the last batch in the map, after checking that the map contains all earlier batches and none of the
+/// later ones.
 fn last_batch(map: &Store<FileDevice>) -> Option<u32> {
     assert_eq!(map.get(b"durable").unwrap().as_deref(), Some(&b"value"[..]));
     let last = map.get(b"last").unwrap().map(|bytes| u32::from_be_bytes(bytes.try_into().unwrap()));
@@ -132,7 +133,7 @@ fn is_reported(path: &Path, what: &str) -> bool {
     let report = Store::repair(device, OPTIONS).unwrap();
     assert_eq!(report.lost_batches, lost, "{what}");
     let map = open(&copy).unwrap();
-    // Batch 1 is the durable one.
+    // Only batch 1 is durable.
     let is_lost =
         |number: u64| lost.iter().any(|lost| (lost.first..=lost.last.unwrap_or(u64::MAX)).contains(&number));
     let kept: Vec<u32> = (0..BATCHES).filter(|&number| !is_lost(u64::from(number) + 2)).collect();
@@ -153,7 +154,7 @@ fn a_flipped_bit_after_a_kill_is_reported_or_harmless() {
         let mut rng = SplitMix64::new(u64::from(block_bytes));
         let (mut reported, mut harmless) = (0, 0);
         for sector in killed.sectors() {
-            // The front of a sector may be a header.
+            // Often choose the front of a sector, which may be a header.
             let bits = if rng.next_u64().is_multiple_of(2) { 60 * 8 } else { SECTOR_BYTES * 8 };
             let bit = sector * 8 + rng.next_u64() % bits;
             killed.flip(bit);

@@ -1,4 +1,4 @@
-//! A process that is killed loses nothing that it was told is written, with durability of each batch and relaxed.
+//! A killed process loses no batch for which `apply` has returned, with either durability.
 //!
 //! Source: signal(7). The killed process is this test program, started again with an environment variable.
 
@@ -77,7 +77,7 @@ fn a_killed_process_loses_no_batch_that_returned() {
                 last = line["written ".len()..].parse().unwrap();
             }
             child.kill().unwrap();
-            // What it had printed before it died has returned too.
+            // Include the lines that it printed before it died.
             for line in lines.map(Result::unwrap).filter(|line| line.starts_with("written ")) {
                 last = line["written ".len()..].parse().unwrap_or(last);
             }

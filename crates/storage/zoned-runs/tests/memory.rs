@@ -1,6 +1,6 @@
-//! Memory is bounded by the cache and the write buffer, whatever the size of the data.
+//! Memory is bounded by the cache and the write buffer, regardless of the size of the data.
 //!
-//! Source: proc(5), RssAnon. The only test of its program, so that nothing else takes memory.
+//! Source: proc(5), RssAnon. It is the only test of its program, so that no other test uses memory.
 
 use longma_random::SplitMix64;
 use longma_zoned_runs::device::{FileDevice, Geometry};

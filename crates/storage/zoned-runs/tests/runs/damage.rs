@@ -79,7 +79,7 @@ fn a_flipped_bit_anywhere_is_reported_or_harmless() {
         for round in 0..250 {
             let image = Arc::new(pristine.snapshot());
             let block = written[(rng.next_u64() % written.len() as u64) as usize];
-            // Mostly in the front of the block, where the headers are.
+            // In every other round, flip a bit in the front of the block, where the header is.
             let bits = if round % 2 == 0 { 64 * 8 } else { 4096 * 8 };
             image.flip_bit(block, rng.next_u64() % bits).unwrap();
             reported +=
@@ -108,7 +108,8 @@ fn a_zeroed_or_old_block_is_reported_or_harmless() {
     }
 }
 
-/// An older manifest must not bring back an older state: the log that the newest one named goes on behind its first block.
+/// Opening must not fall back to the state of an older manifest: the log zone of the newest manifest contains batches
+/// after its first block.
 #[test]
 fn losing_the_newest_manifest_and_the_front_of_its_log_is_reported() {
     let device = Arc::new(Store::format(MemoryDevice::new(geometry(40)).unwrap(), 7).unwrap());
@@ -183,7 +184,7 @@ fn a_wrong_header_at_the_end_of_a_zone_of_the_log_is_reported_although_the_next_
     let store = open(Arc::clone(&device), options);
     let log =
         || device.zones().unwrap().into_iter().filter(|zone| zone.write_pointer > 0).collect::<Vec<_>>();
-    // Each batch takes a page. The last one is the first in a zone of its own, and a power cut loses it.
+    // Each batch takes a page. The last batch is the first in a new zone, and a power cut loses it.
     let batches = (1..).find(|number: &u64| {
         store.put(&number.to_be_bytes(), b"value").unwrap();
         log().len() > 1
@@ -208,7 +209,7 @@ fn a_wrong_header_at_the_end_of_a_zone_of_the_log_is_reported_although_the_next_
 }
 
 proptest::proptest! {
-    /// Bytes with a correct checksum that mean nothing are refused, and no decoder panics.
+    /// Decoders reject meaningless bytes with a correct checksum, and do not panic.
     #[test]
     fn no_decoder_panics(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200), small in proptest::collection::vec(0u8..4, 0..60)) {
         longma_zoned_runs::testing::decode(&bytes, &geometry(16), b"key");

@@ -12,7 +12,7 @@ fn fill(
     model: &mut Model,
 ) -> u64 {
     let mut filled = 0;
-    // A merge may have to make room first: each attempt does a part of it.
+    // A merge may have to make room first. Each attempt does a part of that work.
     let mut patience = 200;
     while patience > 0 {
         let mut batch = Batch::new();
@@ -46,7 +46,7 @@ fn a_full_map_accepts_deletions_and_reads_and_then_puts_again() {
         assert!(matches!(store.put(b"one more", &[0; 100]), Err(Error::Full { .. })));
         assert_same(&store, &model, "a full map");
         if round % 2 == 1 {
-            // Opening writes what the log holds, also when the device is full.
+            // Opening flushes the log's batches, even on a full device.
             drop(store);
             store = open(Arc::clone(&device), busy(200_000));
             assert_same(&store, &model, "a full map that was opened again");

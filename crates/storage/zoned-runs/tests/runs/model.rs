@@ -194,11 +194,11 @@ fn a_blank_device_is_formatted_and_another_one_is_not() {
 }
 
 /// Bytes written, space and reads stay near the prototype's: 3.7 bytes written and 1.32 of space a byte, 1.02 reads.
-/// `LONGMA_RUNS_RECORDS=4000000 LONGMA_RUNS_BUFFER_KIB=131072` measures what it measured.
+/// `LONGMA_RUNS_RECORDS=4000000 LONGMA_RUNS_BUFFER_KIB=131072` repeats the prototype's measurement.
 #[test]
 fn random_inserts_write_and_take_little_and_a_lookup_reads_one_block() {
     let records = campaign("LONGMA_RUNS_RECORDS", 150_000);
-    // A ninth of the data in the write buffer, and a cache for the indexes and little more.
+    // The write buffer holds a ninth of the data, and the cache little more than the indexes.
     let write_buffer_bytes = campaign("LONGMA_RUNS_BUFFER_KIB", 4096) << 10;
     let options = Options { cache_bytes: records * 10, ..busy(write_buffer_bytes) };
     let geometry = Geometry::with_capacity(records * 320);
@@ -242,7 +242,7 @@ fn random_inserts_write_and_take_little_and_a_lookup_reads_one_block() {
     assert!(statistics.longest_slice_bytes < 4 << 20, "{statistics:?}");
 }
 
-/// Memory is the cache and the write buffer, as counted.
+/// The counted memory does not exceed the cache and the write buffer.
 #[test]
 fn memory_stays_within_the_cache_and_the_write_buffer() {
     let store =

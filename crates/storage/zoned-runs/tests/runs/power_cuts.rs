@@ -123,7 +123,8 @@ fn a_failed_write_or_flush_stops_writing_and_loses_nothing() {
             assert!(matches!(store.put(b"key", b""), Err(Error::Stopped { .. })));
             assert_same(&store, &model, &format!("stopped after {after}, flush {fails_flush}"));
             drop(store);
-            // Without a power cut, and then with one: what the first shows, the second must not lose.
+            // Open the map without a power cut, and then with one. The second must not lose batches that the first
+            // shows.
             let live = open(Arc::clone(&device), busy(40_000));
             let shown: Model = live.iter().map(Result::unwrap).collect();
             assert!(shown == model || shown == attempted, "reopened after {after}, flush {fails_flush}");
@@ -134,7 +135,7 @@ fn a_failed_write_or_flush_stops_writing_and_loses_nothing() {
     }
 }
 
-/// Recovery needs space too: what the log holds becomes a run.
+/// Recovery needs space, because the log's batches become a run.
 #[test]
 fn a_power_cut_of_a_full_map_loses_nothing_and_deletions_still_succeed() {
     let device = formatted();
