@@ -1,4 +1,4 @@
-//! The commands: their table, and requests parsed into them.
+//! The command table, and the parser from requests to commands.
 //!
 //! Source: Redis documentation, pages of the commands; the keys' positions and flags as in COMMAND's reply.
 
@@ -6,7 +6,7 @@ use crate::pattern::Pattern;
 use crate::request::{Words, number};
 use std::ops::Bound;
 
-/// When SET changes a key.
+/// The condition of SET.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Always,
@@ -61,7 +61,7 @@ pub(crate) enum Command {
     SetName(Vec<u8>),
     GetName,
     Identify,
-    /// CLIENT SETINFO: what clients say about themselves, which has no effect.
+    /// CLIENT SETINFO: information about the client library, which is ignored.
     Introduce,
     Begin,
     Execute,
@@ -72,10 +72,10 @@ pub(crate) enum Command {
     Quit,
 }
 
-/// What a command may do.
+/// The effect class of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It reads the map, or nothing, and may be part of a transaction.
+    /// It reads the map at most, and may be part of a transaction.
     Read,
     /// It changes the map.
     Write,
@@ -84,7 +84,7 @@ pub(crate) enum Effect {
 }
 
 impl Command {
-    /// What the command may do.
+    /// The command's effect class.
     pub fn effect(&self) -> Effect {
         match self {
             Self::Get(_) | Self::Exists(_) | Self::GetMany(_) | Self::Range(_) => Effect::Read,
@@ -98,7 +98,7 @@ impl Command {
 /// A command as COMMAND describes it.
 pub(crate) struct Specification {
     pub name: &'static str,
-    /// The number of words, or minus the least number.
+    /// The number of words; a negative value is minus the minimum.
     pub words: i32,
     pub flags: &'static [&'static str],
     /// First and last key, and the distance of keys, in words. The last one counts from the end if it is negative.
@@ -156,7 +156,7 @@ pub(crate) fn specification(name: &[u8]) -> Option<&'static Specification> {
     SPECIFICATIONS.iter().find(|known| known.name.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Text of a client in a message, shortened.
+/// A client's text, shortened for a message.
 fn shown(word: &[u8]) -> String {
     word[..word.len().min(64)].escape_ascii().to_string()
 }
@@ -300,7 +300,7 @@ impl Arguments {
             at += 1;
         }
         if self.words[0] == b"+" || self.words[1] == b"-" {
-            // Nothing is behind the last key, or before the first one.
+            // The range is empty: it begins after the last key or ends before the first one.
             (range.start, range.end) = (Bound::Excluded(Vec::new()), Bound::Excluded(Vec::new()));
             return Ok(Command::Range(range));
         }
@@ -378,7 +378,7 @@ impl Arguments {
     }
 }
 
-/// A name as CLIENT SETNAME accepts it.
+/// Checks a name for CLIENT SETNAME.
 fn client_name(name: Vec<u8>) -> Result<Vec<u8>, String> {
     const LONGEST: usize = 256;
     match name.len() <= LONGEST && name.iter().all(u8::is_ascii_graphic) {

@@ -1,8 +1,9 @@
-//! Group commit: one thread executes the changes of all clients, in the order in which they arrive, and commits what has
-//! arrived during the last flush as one transaction of the map. Clients get their replies when it is durable.
+//! Group commit: one thread executes the changes of all clients in order of arrival. It commits all changes that
+//! arrived during the last flush as one transaction of the map, and clients get their replies when the transaction is
+//! durable.
 //!
-//! Other threads read meanwhile, and see a change only when it is durable. The transaction never conflicts, because no
-//! other thread changes the map.
+//! Other threads read in the meantime, and see only durable changes. The transaction never conflicts, because no other
+//! thread changes the map.
 
 use crate::command::Command;
 use crate::execute::write;
@@ -19,12 +20,12 @@ use std::time::{Duration, Instant};
 /// A group has at most this many bytes of commands, except for a single longer job.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// What a job asks for.
+/// The commands of a job.
 #[derive(Debug)]
 pub(crate) enum Work {
     /// Independent commands, each with its own reply.
     Separate(Vec<Command>),
-    /// A transaction: nothing is changed if a watched key was changed. One reply.
+    /// A transaction. It has one reply, and changes nothing if a watched key has changed.
     Atomic { commands: Vec<Command>, watched: WatchedKeys },
 }
 
@@ -37,7 +38,7 @@ pub(crate) struct Job {
     pub done: SyncSender<Job>,
 }
 
-/// A part of a job that is done or refused as a whole.
+/// A part of a job that succeeds or fails as a whole.
 #[derive(Clone, Copy)]
 enum Unit {
     Command(usize),
@@ -56,7 +57,7 @@ impl Job {
     }
 }
 
-/// Jobs that wait. Each client has at most one.
+/// Waiting jobs, at most one per client.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     jobs: Mutex<Waiting>,
@@ -69,10 +70,10 @@ struct Waiting {
     is_closed: bool,
 }
 
-/// What the queue has for the committer.
+/// The queue's answer to the committer.
 enum Next {
     Group(Vec<Job>),
-    /// Nothing arrived in time.
+    /// No job arrived before the time limit.
     Idle,
     Closed,
 }
@@ -120,7 +121,7 @@ impl Queue {
     }
 }
 
-/// Drops the jobs that wait when the committer ends, even by a panic, so that no client waits for a reply.
+/// Drops the waiting jobs when the committer ends, even by a panic, so that no client waits for ever.
 struct Abandon<'q>(&'q Queue);
 
 impl Drop for Abandon<'_> {
@@ -137,7 +138,7 @@ pub(crate) struct CommitCounts {
     pub groups: AtomicU64,
     /// Commands and transactions of clients.
     pub units: AtomicU64,
-    /// Whether a failed write has stopped the map: it refuses changes until it is opened again.
+    /// Whether a failed write has stopped the map. A stopped map accepts no changes until it is opened again.
     pub is_stopped: AtomicBool,
 }
 
@@ -147,7 +148,7 @@ pub(crate) struct Committer<'s, D> {
     pub queue: &'s Queue,
     pub watches: &'s Watches,
     pub counts: &'s CommitCounts,
-    /// How often to make changes durable, if not with each commit.
+    /// The interval at which changes become durable; `None` if every commit is durable.
     pub sync_every: Option<Duration>,
 }
 
@@ -190,7 +191,7 @@ impl<D: ZonedDevice> Committer<'_, D> {
         self.counts.units.fetch_add(units as u64, Ordering::Relaxed);
         for job in jobs {
             let done = job.done.clone();
-            // A client that has gone needs no reply.
+            // Ignore clients that have disconnected.
             let _ = done.send(job);
         }
     }

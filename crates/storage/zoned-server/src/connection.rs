@@ -1,5 +1,5 @@
-//! Serves one client: reads its requests, executes them, and sends the replies. It reads while it sends, so a client may
-//! send a long pipeline before it reads a reply, up to the limit on replies.
+//! Serves one client: reads its requests, executes them, and sends the replies. It reads requests while replies are
+//! unsent, so a client may send a long pipeline before it reads a reply, up to the limit on replies.
 
 use crate::limits::{FREE_BYTES, Limits, Share};
 use crate::output::Output;
@@ -18,10 +18,10 @@ use std::time::{Duration, Instant};
 /// Bytes read at a time.
 const READ_BYTES: usize = 16 << 10;
 
-/// How long requests are executed before their replies are sent, which fails if the client has gone.
+/// The time for which requests are executed before replies are sent, which also detects that a client has disconnected.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// Why a connection ends.
+/// The reason for the end of a connection.
 enum End {
     /// The client has closed it, or it failed.
     Gone,
@@ -35,7 +35,7 @@ impl From<io::Error> for End {
     }
 }
 
-/// The time by which 64 KiB have to be sent or received, and what has been since.
+/// The time by which 64 KiB must be sent or received, and the bytes sent or received so far.
 #[derive(Default)]
 struct Pace {
     until: Option<Instant>,
@@ -43,7 +43,7 @@ struct Pace {
 }
 
 impl Pace {
-    /// Notes progress by `bytes`. The time runs only while something is `outstanding`.
+    /// Records progress of `bytes`. The deadline applies only while data is `outstanding`.
     fn progress(&mut self, limits: &Limits, outstanding: bool, bytes: usize) {
         self.bytes += bytes;
         if !outstanding {
@@ -69,9 +69,9 @@ struct Connection<'s, D: ZonedDevice> {
     /// The memory of the incomplete request and the session.
     share: Share,
     buffer: Box<[u8]>,
-    /// The part of the buffer that is not looked at yet.
+    /// The part of the buffer that has not been parsed.
     unread: std::ops::Range<usize>,
-    /// The stream may have more to read, without waiting.
+    /// Whether the stream may have more data to read without waiting.
     more: bool,
     login: Option<Instant>,
     receiving: Pace,
@@ -131,14 +131,14 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
         }
     }
 
-    /// Whether requests are executed now: not while too many replies are unsent.
+    /// Whether requests may be executed. They may not while too many replies are unsent.
     fn takes_requests(&self) -> bool {
         self.next == Next::Continue
             && self.output.unsent().len() < self.shared.limits.reply_bytes
             && !self.output.is_pressed()
     }
 
-    /// Waits until there is something to do.
+    /// Waits until the connection is ready or a deadline has passed.
     fn wait(&mut self) -> Result<Ready, End> {
         let takes_requests = self.takes_requests();
         if takes_requests && (self.more || !self.unread.is_empty()) {
@@ -154,7 +154,7 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
         let reason = if self.login.is_some_and(|login| Instant::now() >= login) {
             "ERR the time to authenticate is over"
         } else if self.sending.is_over() {
-            // The client does not read, so it cannot be told.
+            // The client does not read, so an error reply would not reach it.
             return Err(End::Limit);
         } else if takes_requests && self.receiving.is_over() {
             "ERR the rest of the command did not arrive in time"
@@ -164,7 +164,7 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
         Err(self.refuse(reason))
     }
 
-    /// Tells the client the reason, as far as the connection takes it now.
+    /// Sends the client the reason, as much as the connection accepts without waiting.
     fn refuse(&mut self, reason: &str) -> End {
         self.session.settle(&mut self.output);
         self.output.error(reason);
@@ -172,7 +172,7 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
         End::Limit
     }
 
-    /// Reads what has arrived.
+    /// Reads the available bytes.
     fn receive(&mut self) -> Result<(), End> {
         let arrived = self.stream.read(&mut self.buffer)?;
         self.admit();
@@ -218,7 +218,7 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
         Ok(())
     }
 
-    /// Lifts the limits for strangers if the client has authenticated or need not.
+    /// Lifts the limits for unauthenticated clients once the client has authenticated, or if it need not.
     fn admit(&mut self) {
         if self.login.is_some() && self.session.is_admitted() && !self.stream.is_handshaking() {
             self.login = None;
@@ -227,7 +227,7 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
         }
     }
 
-    /// Sends what the connection takes now.
+    /// Sends as many bytes as the connection accepts without waiting.
     fn send(&mut self) -> Result<(), End> {
         let mut sent = 0;
         while !self.output.unsent().is_empty() {

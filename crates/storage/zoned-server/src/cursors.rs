@@ -1,5 +1,6 @@
-//! The cursors of SCAN. Clients expect numbers, and a position in the map is a key: the server remembers the newest
-//! positions. Cursors begin at a random number, so that one of an earlier server process is unknown.
+//! The cursors of SCAN. Clients expect numbers, but a position in the map is a key, so the server remembers the key for
+//! each of the newest cursors. Cursors start at a random number, so that cursors of an earlier server process are
+//! invalid.
 
 use longma_locks::IgnorePoison;
 use std::collections::{HashMap, VecDeque};
@@ -22,7 +23,7 @@ pub(crate) struct Cursors(Mutex<Positions>);
 
 impl Default for Cursors {
     fn default() -> Self {
-        // Short enough for clients that keep cursors as floating-point numbers.
+        // Small enough for clients that store cursors as floating-point numbers.
         let last = RandomState::new().hash_one(std::process::id()) >> 12;
         Self(Mutex::new(Positions { last, keys: HashMap::new(), order: VecDeque::new() }))
     }
@@ -44,7 +45,7 @@ impl Cursors {
         cursor
     }
 
-    /// The key behind which a scan continues.
+    /// The key after which a scan continues.
     pub fn get(&self, cursor: u64) -> Option<Vec<u8>> {
         self.0.lock().ignore_poison().keys.get(&cursor).cloned()
     }

@@ -28,7 +28,7 @@ pub enum ServerError {
         /// The address.
         address: SocketAddr,
     },
-    /// A limit is too low to serve clients.
+    /// A limit is too low for serving clients.
     #[error("the limit {what} is {given}: it must be at least {least}")]
     Limit {
         /// The field of [`crate::Limits`].

@@ -113,14 +113,14 @@ pub(crate) fn read(view: &impl View, command: &Command, output: &mut Output) -> 
         Command::Range(range) => records(view, range, output)?,
         Command::Ping(None) => output.simple("PONG"),
         Command::Ping(Some(message)) | Command::Echo(message) => output.bulk(message),
-        // It has no effect: EXEC ends all watches.
+        // UNWATCH within a transaction has no effect, because EXEC ends all watches.
         Command::Unwatch => output.simple("OK"),
         _ => output.error("ERR this command cannot be part of a transaction"),
     }
     Ok(())
 }
 
-/// Adds a value or null. A value for which the reply has no room is not read.
+/// Adds a value or null. The value is not read if the reply has no room for it.
 fn add_value(
     output: &mut Output,
     get_if: impl FnOnce(&mut dyn FnMut(usize) -> bool) -> Result<Option<Vec<u8>>>,
@@ -132,7 +132,7 @@ fn add_value(
     Ok(())
 }
 
-/// Whether a range cannot have keys, which iterators need not be asked.
+/// Whether a range is empty by its bounds alone.
 fn is_empty(range: &Range) -> bool {
     match (&range.start, &range.end) {
         (Bound::Included(start), Bound::Included(end)) => start > end,
@@ -143,9 +143,9 @@ fn is_empty(range: &Range) -> bool {
     }
 }
 
-/// Keys and values in turn.
+/// Appends the keys and values of a range alternately.
 fn records(view: &impl View, range: &Range, output: &mut Output) -> Result<()> {
-    // The number of records comes before them.
+    // The reply begins with the number of records, which is known only at the end.
     let (mut count, mut body) = (0, output.nested());
     if !is_empty(range) {
         let bounds = (range.start.as_ref().map(Vec::as_slice), range.end.as_ref().map(Vec::as_slice));
@@ -237,13 +237,13 @@ pub(crate) fn scan(
             return false;
         }
         examined += 1;
-        // A long value was read from the device.
+        // Count long values by their length, because they are read from the device.
         steps += 1 + value.len() / VALUE_BYTES;
         if pattern.is_none_or(|pattern| pattern.matches(key, &mut steps)) {
             bytes += key.len() + crate::request::WORD_BYTES;
             part.keys.push(key.to_vec());
         }
-        // Copied only where the next call may need it.
+        // Copy the key only if the next call may need it.
         if examined == count || bytes > SCAN_BYTES || steps > SCAN_STEPS {
             last = Some(key.to_vec());
         }
@@ -254,7 +254,7 @@ pub(crate) fn scan(
 
 /// A part of a scan examines at most this many keys, so that it ends soon.
 const SCAN_KEYS: u64 = 100_000;
-/// A part of a scan ends after this many steps, some 10 ms: comparisons of a pattern, and keys.
+/// A part of a scan ends after this many steps (pattern comparisons and keys), which take about 10 ms.
 const SCAN_STEPS: usize = 4_000_000;
 /// Bytes of a value that count as a step.
 const VALUE_BYTES: usize = 4;

@@ -1,11 +1,11 @@
 //! Serves a map of `longma-zoned` to clients of the Redis protocol (RESP2 and RESP3).
 //!
-//! Each client has a thread. Reads go to the map at once; the changes of all clients are committed together by one thread,
-//! and acknowledged when they are durable. No client can make the server use more memory than [`Limits`] permit.
+//! Each client has a thread. It reads from the map directly; one thread commits the changes of all clients together,
+//! and acknowledges them when they are durable. No client can make the server use more memory than [`Limits`] permit.
 //!
 //! Source: Redis documentation, "Redis serialization protocol specification" and the pages of the commands.
 
-/// The commands: their table, and requests parsed into them.
+/// The command table and the parser of commands.
 mod command;
 /// Group commit of all clients' changes.
 mod commit;
@@ -23,14 +23,14 @@ mod output;
 mod pattern;
 /// The connected clients.
 mod peers;
-/// Requests read from pieces.
+/// The incremental reader of requests.
 mod request;
 /// Password and certificate.
 mod security;
 mod server;
-/// What one client has authenticated, watched and queued.
+/// A client's session: authentication, watched keys, queued commands.
 mod session;
-/// What all clients share.
+/// The state that all clients share.
 mod shared;
 /// Connections, plain or encrypted.
 mod stream;

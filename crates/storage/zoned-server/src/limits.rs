@@ -1,17 +1,18 @@
-//! What a client may use, and the account of the memory that all clients' buffers take together.
+//! Limits on the resources of clients, and the budget of all clients' buffers.
 
 use crate::error::ServerError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Memory that each client may use without an entry in the account, bytes: its read buffer and short requests.
+/// Memory that each client may use outside the budget for its read buffer and short requests, bytes.
 pub(crate) const FREE_BYTES: usize = 64 << 10;
 
 /// The least limit on commands and replies, bytes.
 const LEAST_BYTES: usize = 1 << 10;
 
-/// What clients may use. Commands and replies need at least 1 KiB, all buffers 64 KiB.
+/// Limits on the resources of clients. The limits on commands and replies must be at least 1 KiB, that on buffers 64
+/// KiB.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Connected clients.
@@ -19,16 +20,15 @@ pub struct Limits {
     /// Length of a command, and of the commands of a transaction together, bytes. A word counts as 32 bytes and its
     /// length.
     pub command_bytes: usize,
-    /// Length of a reply, bytes. A client that leaves this much unread is not served until it reads.
+    /// Length of a reply, bytes. A client with this many unread bytes is not served until it reads.
     pub reply_bytes: usize,
-    /// Commands of a transaction, watched keys, and pipelined changes that are committed together, each.
+    /// The maximum number of commands of a transaction, of watched keys, and of pipelined changes committed together.
     pub pipeline: usize,
     /// Memory of all clients' commands and replies, beyond 64 KiB of each for each client, bytes.
     pub buffer_bytes: usize,
-    /// Time in which a client has to send or read 64 KiB, or the rest of a command or reply. It is disconnected after
-    /// that.
+    /// A client is disconnected if it takes longer to send or read 64 KiB, or the rest of a command or reply.
     pub stall: Duration,
-    /// Time in which a client has to complete the TLS handshake and authenticate.
+    /// A client is disconnected if it takes longer to complete the TLS handshake and authenticate.
     pub login: Duration,
 }
 
@@ -77,7 +77,7 @@ impl Budget {
         Arc::new(Self { free: AtomicUsize::new(bytes) })
     }
 
-    /// The bytes that are not taken.
+    /// The free bytes.
     pub fn free(&self) -> usize {
         self.free.load(Ordering::Relaxed)
     }
@@ -100,7 +100,7 @@ impl Share {
         Self::new(&self.budget)
     }
 
-    /// Makes the share suffice for `bytes`, or smaller. Returns false, and changes nothing, if the budget is exhausted.
+    /// Grows or shrinks the share to `bytes`. Returns false and changes nothing if the budget is exhausted.
     pub fn resize(&mut self, bytes: usize) -> bool {
         let needed = bytes.saturating_sub(FREE_BYTES);
         if needed > self.taken {

@@ -1,4 +1,4 @@
-//! A client's replies that are not sent yet, within its limits.
+//! Encodes a client's replies and holds them until they are sent, within its limits.
 //!
 //! Source: Redis serialization protocol specification (RESP2 and RESP3).
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// Memory that an empty buffer keeps, bytes.
 const KEPT_BYTES: usize = 16 << 10;
 
-/// What a byte string takes besides its bytes at most: its length, and line ends.
+/// The maximum overhead of a byte string: its length and line ends.
 const BULK_BYTES: usize = 26;
 
 /// The encoded replies. A reply that does not fit is incomplete: [`Output::overflow`] gives the reason, and the owner
@@ -17,14 +17,14 @@ const BULK_BYTES: usize = 26;
 #[derive(Debug)]
 pub(crate) struct Output {
     bytes: Vec<u8>,
-    /// The part of `bytes` that is sent.
+    /// The number of bytes sent.
     sent: usize,
-    /// Where the current reply begins.
+    /// The start of the current reply.
     reply: usize,
     longest: usize,
     share: Share,
     overflow: Option<String>,
-    /// The account was exhausted when a reply was added, and most of the replies are still unsent.
+    /// Whether the budget was exhausted when a reply was added, and most replies are still unsent.
     is_pressed: bool,
     protocol: Protocol,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Output {
 pub(crate) enum Protocol {
     #[default]
     Resp2,
-    /// It has types of its own for null, maps, sets and texts.
+    /// It has separate types for null, maps, sets and texts.
     Resp3,
 }
 
@@ -63,7 +63,7 @@ impl Output {
         self.protocol = protocol;
     }
 
-    /// What is not sent yet.
+    /// The unsent bytes.
     pub fn unsent(&self) -> &[u8] {
         &self.bytes[self.sent..]
     }
@@ -85,13 +85,13 @@ impl Output {
         self.reply = self.bytes.len();
     }
 
-    /// Begins a reply. Returns its place, for [`Output::take_back`].
+    /// Begins a reply. Returns its offset, for [`Output::take_back`].
     pub fn begin(&mut self) -> usize {
         self.reply = self.bytes.len();
         self.reply
     }
 
-    /// Removes everything from `place` on.
+    /// Removes all bytes from offset `place` on.
     pub fn take_back(&mut self, place: usize) {
         self.bytes.truncate(place);
         self.overflow = None;
@@ -99,7 +99,7 @@ impl Output {
         self.shrink();
     }
 
-    /// Completes the reply that began at `place`: replaces it by an error if it `failed` or did not fit.
+    /// Completes the reply that began at offset `place`. Replaces it with an error if it `failed` or did not fit.
     pub fn complete(&mut self, place: usize, failed: Option<String>) {
         if let Some(reason) = failed.or_else(|| self.overflow.clone()) {
             self.take_back(place);
@@ -107,12 +107,12 @@ impl Output {
         }
     }
 
-    /// Whether the client has to read before the next request is executed, because the account is exhausted.
+    /// Whether the client must read before its next request is executed, because the budget is exhausted.
     pub fn is_pressed(&self) -> bool {
         self.is_pressed
     }
 
-    /// Returns memory that much shorter replies do not need.
+    /// Releases memory if the remaining replies need much less.
     fn shrink(&mut self) {
         let needed = self.bytes.len().max(KEPT_BYTES);
         if self.bytes.capacity() > 4 * needed {
@@ -133,7 +133,7 @@ impl Output {
         }
         if (self.bytes.len() - self.reply).saturating_add(more) > self.longest {
             let longest = self.longest;
-            self.overflow = Some(format!("the reply is longer than {longest} bytes: ask for less at a time"));
+            self.overflow = Some(format!("the reply is longer than {longest} bytes: request less at a time"));
             return false;
         }
         let needed = self.bytes.len() + more;
@@ -145,7 +145,7 @@ impl Output {
         true
     }
 
-    /// Makes the buffer at least `needed` bytes long, twice as long as before if the account permits.
+    /// Grows the buffer to at least `needed` bytes, and to twice its size if the budget permits.
     fn grow(&mut self, needed: usize) -> bool {
         let doubled = needed.max(2 * self.bytes.capacity());
         let Some(capacity) = [doubled, needed].into_iter().find(|capacity| self.share.resize(*capacity))
@@ -181,7 +181,7 @@ impl Output {
         let text = longma_text::sanitize(text);
         let needed = self.bytes.len() + text.len() + 3;
         if needed > self.bytes.capacity() && !self.grow(needed) {
-            // The vector must not double its capacity by itself.
+            // Reserve exactly, because a vector that grows by itself doubles its capacity.
             self.is_pressed = true;
             self.bytes.reserve_exact(text.len() + 3);
         }
@@ -232,7 +232,7 @@ impl Output {
         }
     }
 
-    /// The beginning of a map of `count` keys and values, which follow in turn.
+    /// The beginning of a map of `count` pairs. The keys and values follow alternately.
     pub fn map(&mut self, count: usize) {
         match self.protocol {
             Protocol::Resp2 => self.array(2 * count),
@@ -248,7 +248,7 @@ impl Output {
         }
     }
 
-    /// A text for people.
+    /// A human-readable text.
     pub fn text(&mut self, text: &str) {
         match self.protocol {
             Protocol::Resp2 => self.bulk(text.as_bytes()),
@@ -265,7 +265,7 @@ impl Output {
         self.number_line('*', count);
     }
 
-    /// An empty buffer with the same limits, for a part of a reply that is not last.
+    /// An empty buffer with the same limits, for a part of a reply that comes after a part encoded later.
     pub fn nested(&self) -> Self {
         Self {
             bytes: Vec::new(),

@@ -1,7 +1,7 @@
-//! Patterns of SCAN: `*`, `?`, `[a-z]`, `[^a-z]`, and `\` before a character that is meant literally.
+//! Patterns of SCAN: `*`, `?`, `[a-z]`, `[^a-z]`, and `\` before a literal character.
 //!
-//! Source: Redis documentation, KEYS and SCAN. The match goes back only to the last `*`, so its time is at most the
-//! product of both lengths, which the caller counts; see Cox, "Glob Matching Can Be Simple And Fast Too" (2017).
+//! Source: Redis documentation, KEYS and SCAN. Matching backtracks only to the last `*`, so it takes at most as many
+//! steps as the product of both lengths; see Cox, "Glob Matching Can Be Simple And Fast Too" (2017).
 
 /// A piece of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl Piece {
 pub(crate) struct Pattern(Vec<Piece>);
 
 impl Pattern {
-    /// Parses a pattern. Every text is one: a bracket that is not closed extends to the end.
+    /// Parses a pattern. Every text is valid: an unclosed bracket extends to the end.
     pub fn new(text: &[u8]) -> Self {
         let (mut pieces, mut rest) = (Vec::new(), text);
         while let [first, after @ ..] = rest {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The definition, which may take exponential time.
+    /// A direct implementation of the definition, which may take exponential time.
     fn matches(pattern: &[Piece], text: &[u8]) -> bool {
         match (pattern, text) {
             ([], _) => text.is_empty(),

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long clients may take to read their last replies when the server ends.
+/// The time that clients have to read their last replies when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// How long to wait for the place of a client whose connection was ended.
+/// The time to wait until an evicted client's thread has ended.
 const EVICTION: Duration = Duration::from_millis(100);
 
 /// A connected client, as the accepting thread sees it.
@@ -44,8 +44,8 @@ impl Peers {
         self.peers.lock().ignore_poison().len()
     }
 
-    /// Ends the connection of the client that has been connected longest without authenticating, so that clients without
-    /// the password cannot take all places.
+    /// Ends the connection of the client that has been connected longest without authenticating, so that clients
+    /// without the password cannot use up the limit.
     pub fn evict_stranger(&self) {
         let mut peers = self.peers.lock().ignore_poison();
         let before = peers.len();
@@ -59,7 +59,7 @@ impl Peers {
         }
     }
 
-    /// Ends all connections: first those that have read their replies, after a while the others.
+    /// Ends all connections: first those that have read their replies, the others after a delay.
     pub fn end(&self) {
         let mut peers = self.peers.lock().ignore_poison();
         peers.values().for_each(|peer| _ = peer.socket.shutdown(Shutdown::Read));

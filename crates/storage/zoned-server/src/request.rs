@@ -1,9 +1,9 @@
-//! Reads requests: arrays of bulk strings. A request may arrive in any number of pieces; each byte is looked at once, and
-//! memory is allocated for bytes that have arrived, not for announced ones.
+//! Reads requests: arrays of bulk strings. A request may arrive in any number of pieces. Each byte is parsed once, and
+//! memory is allocated only for bytes that have arrived.
 //!
 //! Source: Redis serialization protocol specification (RESP2), "Sending commands to a Redis server".
 
-/// What a word costs besides its bytes: its allocation and its entry in the list.
+/// The overhead of a word, bytes: its allocation and its entry in the list.
 pub(crate) const WORD_BYTES: usize = 32;
 
 /// The longest line: a type character, the digits of a length, CR and LF.
@@ -18,10 +18,10 @@ pub type Words = Vec<Vec<u8>>;
 /// A request that does not follow the protocol. The rest of the input has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    /// Another byte than the protocol has at this place.
+    /// A byte that violates the protocol.
     #[error("expected '{}', got '{}'", .expected.escape_default(), .found.escape_ascii())]
     Unexpected {
-        /// The byte that the protocol has here.
+        /// The byte that the protocol requires.
         expected: char,
         /// The byte found.
         found: u8,
@@ -40,7 +40,7 @@ pub enum RequestError {
     },
 }
 
-/// What the next byte belongs to.
+/// The syntactic position of the next byte.
 #[derive(Debug)]
 enum Place {
     /// The line with the number of words.

@@ -1,4 +1,4 @@
-//! Who may connect: the password and the certificate.
+//! Authentication: the password and the certificate.
 
 use crate::error::ServerError;
 use rustls::ServerConfig;
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Password {
     }
 }
 
-/// Checks that a file is a regular one that not all users may read.
+/// Checks that a file is regular and not readable by all users.
 fn check_private(path: &Path) -> Result<(), ServerError> {
     let refused = |what: String| ServerError::File { path: path.to_owned(), what };
     let found = std::fs::metadata(path).map_err(|error| refused(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Accepts clients, gives each a thread, and ends them all.
+//! Accepts clients, starts a thread for each, and disconnects them when the server ends.
 
 use crate::commit::Committer;
 use crate::connection::serve;
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How often the server looks whether it should end.
+/// The interval at which the server checks whether it should end.
 const LOOK: Duration = Duration::from_millis(100);
 /// Idle connections are probed after this time, so that those of vanished hosts end.
 const KEEPALIVE: Duration = Duration::from_secs(300);
-/// Size of a socket's send buffer, bytes; the kernel doubles it. A client's progress is noticed when a third of the buffer
-/// is free, so it must not be much longer than what a client has to read in time.
+/// Size of a socket's send buffer, bytes; the kernel doubles it. The server detects a client's progress when a third of
+/// the buffer is free, so the buffer must not be much longer than the 64 KiB that a client must read in time.
 const SEND_BUFFER_BYTES: usize = 96 << 10;
 /// Stack of a client's thread, bytes.
 const STACK_BYTES: usize = 512 << 10;
@@ -41,7 +41,7 @@ pub struct Settings {
     pub tls: Option<Arc<ServerConfig>>,
     /// Whether other machines may connect without TLS.
     pub plain: bool,
-    /// What clients may use.
+    /// Limits on the resources of clients.
     pub limits: Limits,
     /// `None`: replies to changes are sent when the changes are durable; the map needs
     /// [`longma_zoned::Durability::EachBatch`]. Otherwise changes are made durable after this time; the map needs
@@ -64,7 +64,7 @@ impl Server {
     /// [`ServerError::Limit`], [`ServerError::NoPassword`], [`ServerError::NotEncrypted`], [`ServerError::Listen`].
     pub fn bind(address: SocketAddr, settings: Settings) -> Result<Self, ServerError> {
         settings.limits.check()?;
-        // An IPv6 address may stand for an IPv4 one.
+        // Map IPv4-mapped IPv6 addresses to IPv4.
         if !address.ip().to_canonical().is_loopback() {
             if settings.password.is_none() {
                 return Err(ServerError::NoPassword { address });
@@ -85,8 +85,8 @@ impl Server {
         self.address
     }
 
-    /// Serves the map until `stop` is true, finishes the requests that have arrived, and closes the map. Nothing else may
-    /// change the map meanwhile.
+    /// Serves the map until `stop` is true, finishes the requests that have arrived, and closes the map. The map must
+    /// not be changed by other means in the meantime.
     ///
     /// # Errors
     /// [`ServerError::Thread`], [`ServerError::Committer`], and those of [`Store::close`].
@@ -130,7 +130,8 @@ impl Server {
     }
 }
 
-/// Waits a while for a client. If all file descriptors are taken, `spare` is used to refuse one.
+/// Waits up to [`LOOK`] for a client. If all file descriptors are in use, refuses a client by means of the descriptor
+/// `spare`.
 fn accept(listener: &TcpListener, spare: &mut Option<File>, refused: &AtomicU64) -> Option<TcpStream> {
     let limit = Timespec::try_from(LOOK).ok();
     let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], limit.as_ref());
@@ -159,7 +160,7 @@ fn accept(listener: &TcpListener, spare: &mut Option<File>, refused: &AtomicU64)
     }
 }
 
-/// Gives a client a thread, or refuses it.
+/// Starts a thread for a client, or refuses the client.
 fn welcome<'scope, D: ZonedDevice>(
     scope: &'scope thread::Scope<'scope, '_>,
     shared: &'scope Shared<D>,
@@ -169,7 +170,7 @@ fn welcome<'scope, D: ZonedDevice>(
 ) {
     let refuse = |reason: &str| {
         shared.counts.refused.fetch_add(1, Ordering::Relaxed);
-        // The socket's buffer is empty, so this does not wait. A client of TLS would not understand it.
+        // The socket's buffer is empty, so this write does not block. A TLS client would not understand the text.
         if tls.is_none() {
             let _ = (&*peer.socket).write_all(format!("-ERR {reason}\r\n").as_bytes());
         }
@@ -203,8 +204,8 @@ fn welcome<'scope, D: ZonedDevice>(
     }
 }
 
-/// Makes the allocator return blocks of 128 KiB and more to the system as soon as they are freed. By default, glibc keeps
-/// them for reuse in several arenas once it has seen a large one, up to some hundred megabytes.
+/// Makes the allocator return blocks of 128 KiB and more to the system as soon as they are freed. By default, glibc
+/// adapts its threshold to large blocks and then keeps them for reuse, up to several hundred megabytes.
 fn return_large_blocks() {
     #[cfg(target_env = "gnu")]
     // SAFETY: `mallopt` changes a parameter of the allocator, under the allocator's own lock.

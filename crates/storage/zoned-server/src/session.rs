@@ -1,5 +1,5 @@
-//! A client's session: what it has authenticated, watched and queued, and what a request of it does. It does no input or
-//! output on the connection.
+//! A client's session: executes its requests, and keeps its authentication, watched keys and queued commands. It does
+//! no I/O on the connection.
 
 use crate::command::{Command, Effect, SPECIFICATIONS, Specification, specification};
 use crate::commit::{Job, Work};
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// The longest request before authentication, bytes.
 pub(crate) const STRANGER_BYTES: usize = 16 << 10;
-/// Wrong passwords after which a client is disconnected.
+/// The number of wrong passwords after which a client is disconnected.
 const WRONG_PASSWORDS: u32 = 3;
 /// How long the reply to a wrong password is delayed.
 const WRONG_PASSWORD_DELAY: Duration = Duration::from_millis(200);
@@ -91,7 +91,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
         self.shared.watches.unwatch(std::mem::take(&mut self.watched));
     }
 
-    /// Executes a request, or keeps it until [`Session::settle`].
+    /// Executes a request, or queues it until [`Session::settle`].
     pub fn request(&mut self, words: Words, output: &mut Output) -> Next {
         self.shared.counts.requests.fetch_add(1, Ordering::Relaxed);
         let bytes = size(&words);
@@ -126,7 +126,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
         if self.is_closing { Next::Close } else { Next::Continue }
     }
 
-    /// Adds one reply: a whole one, or an error if `work` fails or the reply does not fit.
+    /// Adds one reply, or an error if `work` fails or the reply does not fit.
     fn reply(
         &mut self,
         output: &mut Output,
@@ -265,7 +265,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
     fn read(&self, command: &Command, output: &mut Output) -> longma_zoned::Result<()> {
         let shared = self.shared;
         match command {
-            // They read nothing, so they need not wait for the clients that do.
+            // They do not read the map, so they need not wait for the gate.
             Command::Ping(_) | Command::Echo(_) => execute::read_store(&shared.store, command, output),
             Command::Scan { .. } => shared.scanners.pass(|| self.scan(command, output)),
             _ => shared.readers.pass(|| execute::read_store(&shared.store, command, output)),
@@ -303,7 +303,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
         output.simple("OK");
     }
 
-    /// Checks a password. Returns whether it is right; otherwise the reply is written.
+    /// Checks a password. Returns whether it is right; if not, writes the error reply.
     fn admits(&mut self, user: Option<&[u8]>, password: &[u8], output: &mut Output) -> bool {
         let Some(expected) = &self.shared.password else {
             output.error("ERR this server has no password: connect without AUTH");
@@ -389,7 +389,7 @@ fn describe(words: &Words, output: &mut Output) {
                 }
             }
         }
-        // Interactive clients ask for the documentation, and do without it.
+        // Interactive clients request the documentation, but work without it.
         Some((subcommand, _)) if subcommand == b"DOCS" => output.array(0),
         Some(_) => output.error("ERR COMMAND has the subcommands COUNT, INFO and DOCS"),
     }

@@ -1,4 +1,4 @@
-//! What all clients of a server share.
+//! The state that all clients of a server share.
 
 use crate::command::Lengths;
 use crate::commit::{CommitCounts, Queue};
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Clients that read from the map at a time: each may hold a large value.
+/// The number of clients that may read from the map at once, because each may hold a large value.
 const READERS: usize = 16;
-/// Clients that scan at a time. Other reads do not wait for them.
+/// The number of clients that may scan at once. Other reads do not wait for them.
 const SCANNERS: usize = 4;
 
-/// What all clients share.
+/// The state that all clients share.
 pub(crate) struct Shared<D> {
     pub store: Store<D>,
     pub lengths: Lengths,
@@ -48,11 +48,11 @@ pub(crate) struct Counts {
     pub clients: AtomicU64,
     /// Requests.
     pub requests: AtomicU64,
-    /// Clients disconnected because they neither read nor sent in time, or exceeded a limit.
+    /// Clients disconnected for missing a deadline or exceeding a limit.
     pub disconnected: AtomicU64,
 }
 
-/// Lets a limited number of threads pass.
+/// A semaphore: a limited number of threads may run `pass` at once.
 #[derive(Debug)]
 pub(crate) struct Gate {
     free: Mutex<usize>,
@@ -64,9 +64,9 @@ impl Gate {
         Self { free: Mutex::new(threads), is_free: Condvar::new() }
     }
 
-    /// Runs `work` when the gate has a place.
+    /// Runs `work` as soon as fewer threads than the limit are inside.
     pub fn pass<R>(&self, work: impl FnOnce() -> R) -> R {
-        /// Returns the place, also after a panic.
+        /// Leaves the gate, even after a panic.
         struct Place<'g>(&'g Gate);
         impl Drop for Place<'_> {
             fn drop(&mut self) {
@@ -86,7 +86,7 @@ impl Gate {
 }
 
 impl<D: longma_zoned::ZonedDevice> Shared<D> {
-    /// The state of a server that begins.
+    /// The initial state of a server.
     pub fn new(
         store: Store<D>,
         limits: Limits,

@@ -1,4 +1,4 @@
-//! A client's connection without waiting: plain or encrypted. [`Stream::wait`] waits.
+//! A client's non-blocking connection, plain or encrypted. [`Stream::wait`] waits for it.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -39,7 +39,7 @@ pub(crate) struct Stream {
     layer: Layer,
 }
 
-/// What a connection is ready for.
+/// The readiness of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ready {
     pub read: bool,
@@ -60,21 +60,21 @@ impl Stream {
         Ok(Self { socket, layer })
     }
 
-    /// Reads what has arrived: 0 at the end, `None` if nothing has arrived.
+    /// Reads the available bytes: 0 at the end, `None` if none are available.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let read = match &mut self.layer {
             Layer::Plain(socket) => socket.read(buffer),
             Layer::Tls(stream) => stream.read(buffer),
         };
         match read {
-            // A peer that closes the connection without TLS's own end: requests carry their length, so none is cut off
-            // unnoticed.
+            // The peer closed the connection without `close_notify`. This is safe, because requests carry their length,
+            // so truncation is detected.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(Some(0)),
             read => unless_blocked(read),
         }
     }
 
-    /// Writes what the connection takes now.
+    /// Writes as many bytes as the connection accepts without waiting.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = match &mut self.layer {
             Layer::Plain(socket) => socket.write(bytes),
@@ -96,7 +96,7 @@ impl Stream {
         matches!(&self.layer, Layer::Tls(stream) if stream.conn.wants_write())
     }
 
-    /// Whether the TLS handshake is not complete.
+    /// Whether the TLS handshake is in progress.
     pub fn is_handshaking(&self) -> bool {
         matches!(&self.layer, Layer::Tls(stream) if stream.conn.is_handshaking())
     }
@@ -127,7 +127,8 @@ impl Stream {
         })
     }
 
-    /// Ends the connection so that the client gets the last replies: unread requests would reset it at once.
+    /// Ends the connection so that the client gets the last replies. Closing a socket with unread requests would reset
+    /// it.
     pub fn close(mut self) {
         const LONGEST: Duration = Duration::from_millis(100);
         const MOST_BYTES: usize = 1 << 20;

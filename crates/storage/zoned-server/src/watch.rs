@@ -1,4 +1,4 @@
-//! The keys that clients watch. A key has a version while it is watched, and each committed change raises it.
+//! The keys that clients watch. A watched key has a version, which each committed change increases.
 
 use crate::request::Words;
 use longma_locks::IgnorePoison;
@@ -48,7 +48,7 @@ impl WatchedKeys {
 }
 
 impl Watches {
-    /// Watches keys for a client. A key that it watches already keeps its version.
+    /// Watches keys for a client. A key that the client already watches keeps its version.
     pub fn watch(&self, own: &mut WatchedKeys, keys: Words) {
         let mut all = self.0.lock().ignore_poison();
         for key in keys {
@@ -79,8 +79,8 @@ impl Watches {
         own.0.iter().all(|(key, version)| all.get(key).is_some_and(|watched| watched.version == *version))
     }
 
-    /// Notes that keys were changed. Called when readers see the change: a client that begins to watch a key later has
-    /// not read the old value.
+    /// Records changes of keys. Called once readers see the changes, so that a client that begins to watch a key
+    /// afterwards has not read the old value.
     pub fn changed<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         let mut all = self.0.lock().ignore_poison();
         if all.is_empty() {

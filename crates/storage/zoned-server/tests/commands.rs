@@ -1,4 +1,4 @@
-//! What the commands do, for one client and several.
+//! Tests of the commands, with one client and with several.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn simple_request() -> impl Strategy<Value = Request> {
     let numbers = || prop::collection::vec(0u8..12, 1..5);
     prop_oneof![
         number.clone().prop_map(Request::Get),
-        // Also values outside of leaves.
+        // The range includes values that are stored outside of leaves.
         (number.clone(), prop_oneof![0u16..40, 3000u16..6000], prop::sample::select(vec!["", "NX", "XX"]))
             .prop_map(|(key, size, condition)| Request::Set(key, size, condition)),
         numbers().prop_map(Request::Delete),
@@ -98,7 +98,7 @@ impl Request {
         }
     }
 
-    /// The reply that the model gives.
+    /// The model's reply.
     fn expected(&self, model: &mut Model) -> Reply {
         match self {
             Self::Get(number) => Reply::Bulk(model.get(&key(*number)).cloned()),
@@ -179,7 +179,7 @@ fn changes_of_several_clients_are_applied_one_after_the_other() {
         let mut client = server.client();
         threads.push(std::thread::spawn(move || {
             for _ in 0..40 {
-                // Optimistic: repeated until no other client has changed the counter meanwhile.
+                // Retry until no other client has changed the counter in the meantime.
                 loop {
                     assert_eq!(client.ask("WATCH counter"), Reply::ok());
                     let old = match client.ask("GET counter") {
@@ -239,7 +239,8 @@ fn a_transaction_with_a_refused_command_or_a_changed_key_changes_nothing() {
     assert!(client.ask("WATCH a").error().contains("inside MULTI"));
     assert_eq!(client.ask("UNWATCH"), Reply::Simple("QUEUED".into()));
     assert_eq!(client.ask("EXEC"), Reply::Array(Some(vec![Reply::ok()])));
-    // Keys that a transaction names but does not change do not conflict when it changes another one.
+    // A conditional command that does not change its key causes no conflict, even if the transaction changes another
+    // key.
     client.ask("SET kept 1");
     client.ask("WATCH absent kept");
     other.ask("MULTI");
@@ -249,7 +250,7 @@ fn a_transaction_with_a_refused_command_or_a_changed_key_changes_nothing() {
     assert_eq!(other.ask("EXEC").array().len(), 4);
     client.ask("MULTI");
     assert_eq!(client.ask("EXEC"), Reply::Array(Some(Vec::new())));
-    // The own pipeline's changes count too.
+    // Changes in the client's own pipeline count too.
     client.send(
         &[encoded(&["WATCH", "a"]), encoded(&["SET", "a", "6"]), encoded(&["MULTI"]), encoded(&["EXEC"])]
             .concat(),

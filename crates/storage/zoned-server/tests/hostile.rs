@@ -1,4 +1,5 @@
-//! Clients that send nonsense, too much or too little, or do not read. Others are served meanwhile, and memory is bounded.
+//! Clients that send garbage, too much or too little, or do not read. The server continues to serve other clients, and
+//! its memory stays bounded.
 
 mod support;
 
@@ -21,7 +22,7 @@ fn info(server: &Running, field: &str) -> u64 {
     line.unwrap_or_else(|| panic!("{field}: {text}")).parse().unwrap()
 }
 
-/// Waits until `holds`, which may take a while on a busy machine.
+/// Waits until `holds` returns true, which may take long on a busy machine.
 #[track_caller]
 fn eventually(mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -45,7 +46,7 @@ fn what_is_no_request_is_answered_with_the_reason_and_disconnected() {
         (b"\x16\x03\x01\x02\x00\x01", "expected '*', got '\\x16'"),
     ] {
         let mut client = server.client();
-        // The requests before it are executed.
+        // The requests before the invalid one are executed.
         client.send(&[&encoded(&["SET", "before", "1"]), request].concat());
         assert_eq!(client.reply(), Reply::ok());
         let error = client.reply().error();
@@ -98,7 +99,7 @@ fn a_long_pipeline_is_read_while_its_replies_are_not() {
     let server = with_limits(Limits::default());
     let mut client = server.client();
     assert_eq!(client.ask_words(&[&b"SET"[..], b"k", &[7; 100]]), Reply::ok());
-    // More than the buffers of the sockets hold in each direction.
+    // Enough requests to fill the socket buffers in both directions.
     let count = 120_000;
     client.send(&encoded(&["GET", "k"]).repeat(count));
     (0..count).for_each(|_| assert_eq!(client.reply(), Reply::bulk([7; 100])));
@@ -138,7 +139,7 @@ fn buffers_of_all_clients_together_are_bounded() {
         client.send(announced);
         let _ = client.socket.get_mut().write_all(&[0; 300_000]);
     }
-    // Some are refused, and the server is there for others.
+    // Some clients are refused, and the server continues to serve others.
     eventually(|| info(&server, "limit_disconnections") >= 4);
     assert!(info(&server, "buffer_bytes") <= 1 << 20);
     drop(clients);
@@ -202,7 +203,7 @@ fn a_client_that_reads_slowly_is_served() {
     let value = vec![7; 1 << 20];
     assert_eq!(client.ask_words(&[&b"SET"[..], b"big", &value]), Reply::ok());
     client.send(&encoded(&["GET", "big"]).repeat(12));
-    // Reads 200 KB a second for longer than the time to stall.
+    // Read 200 KB a second for longer than the stall limit.
     let mut piece = vec![0; 100_000];
     for _ in 0..12 {
         std::thread::sleep(Duration::from_millis(500));
@@ -294,7 +295,7 @@ fn other_machines_need_a_password_and_tls() {
     let with_password = Settings { password, ..Settings::default() };
     assert!(matches!(bound(with_password.clone()), Err(ServerError::NotEncrypted { .. })));
     bound(Settings { plain: true, ..with_password }).unwrap();
-    // An IPv6 address of the own machine. Hosts without IPv6 cannot listen on it.
+    // The loopback address, mapped to IPv6. Hosts without IPv6 cannot listen on it.
     let mapped = Server::bind("[::ffff:127.0.0.1]:0".parse().unwrap(), Settings::default());
     assert!(matches!(mapped, Ok(_) | Err(ServerError::Listen { .. })));
 }

@@ -35,7 +35,7 @@ fn serving_process() {
     server.run(opened(Path::new(&path), durability), &AtomicBool::new(false)).unwrap();
 }
 
-/// Starts a server in a process of its own.
+/// Starts a server process.
 fn start(path: &Path, is_relaxed: bool) -> (Child, std::net::SocketAddr) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "serving_process", "--nocapture"]).env(MAP, path).stdout(Stdio::piped());
@@ -125,7 +125,7 @@ fn a_kill_loses_nothing(is_relaxed: bool) {
                 let found = value.map_or(0, |value| {
                     String::from_utf8(value).unwrap().split(' ').next().unwrap().parse::<u32>().unwrap()
                 });
-                // Keys that this run has not reached keep the number of the run before.
+                // Keys that this run has not reached keep the number of the previous run.
                 let is_old = acknowledged == 0;
                 assert!(
                     is_old || (acknowledged..=sent).contains(&found),

@@ -80,7 +80,7 @@ fn clients_beyond_the_limit_on_open_files_are_refused_with_an_error() {
                 assert!(reason.contains("too many open files"), "{reason}");
                 refused += 1;
             }
-            // A request that arrives after the refusal resets the connection.
+            // The server resets the connection if a request arrives after the refusal.
             _ => refused += 1,
         }
     }
@@ -100,7 +100,7 @@ fn clients_that_do_not_read_take_no_more_memory_than_the_limit_and_return_it() {
     assert_eq!(observer.ask_words(&[&b"SET"[..], b"v", &vec![7; 1_000_000]]), Reply::ok());
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::new(address)).collect();
     clients.iter_mut().for_each(|client| client.send(&encoded(&["GET", "v"]).repeat(50)));
-    // Until the server serves nothing but these questions.
+    // Wait until the server serves only this client.
     let (mut quiet, mut last) = (0, 0);
     while quiet < 10 {
         std::thread::sleep(Duration::from_millis(50));

@@ -1,4 +1,5 @@
-//! Power cuts under a server: what was acknowledged or read is durable. Failing flushes are reported to clients.
+//! Power cuts under a server: acknowledged changes, and values that a client has read, are durable. Failing flushes are
+//! reported to clients.
 
 mod support;
 
@@ -20,7 +21,7 @@ fn served(durability: Durability, sync_every: Option<Duration>) -> (Arc<FaultyDe
     (device, server)
 }
 
-/// The number under a key after a power cut that loses everything that was not flushed.
+/// The number stored under a key after a power cut that loses all data that was not flushed.
 fn after_a_cut(device: &FaultyDevice, keys: &[String]) -> Vec<u32> {
     let map = Store::open(device.cut().image_with_none(), Options::default()).unwrap();
     keys.iter().map(|key| map.get(key.as_bytes()).unwrap().map_or(0, |value| number(&value))).collect()
@@ -30,7 +31,7 @@ fn number(value: &[u8]) -> u32 {
     std::str::from_utf8(value).unwrap().split(' ').next().unwrap().parse().unwrap()
 }
 
-/// Sets a key to rising numbers, also in transactions and with values outside of leaves.
+/// Sets a key to rising numbers, some in transactions, some as values that are stored outside of leaves.
 fn change(mut client: Client, key: &str, acknowledged: &AtomicU32, stop: &AtomicBool) {
     for round in 1.. {
         if stop.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! Others' clients: redis-cli, redis-benchmark and Python's `redis` package. Each test is skipped where its program is
-//! missing.
+//! Tests with existing clients: redis-cli, redis-benchmark and Python's `redis` package. Each test is skipped where its
+//! program is missing.
 
 mod support;
 
@@ -79,7 +79,7 @@ fn redis_benchmark_works() {
 #[test]
 fn the_python_package_works() {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client.py");
-    // The system's package is often older than another one: the default version of the protocol has changed.
+    // Test both the system's package and a newer one, if installed: the default version of the protocol differs.
     let mut ran = 0;
     for python in ["python3", "/usr/bin/python3"] {
         if !Command::new(python)

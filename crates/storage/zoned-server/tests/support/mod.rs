@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// No reply takes longer, even on a busy machine.
+/// The time limit for a reply. It is long enough for a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that runs.
+/// A running server.
 pub struct Running {
     pub address: SocketAddr,
     stop: Arc<AtomicBool>,
