@@ -309,7 +309,7 @@ fn options_that_do_not_fit_a_level_are_refused() {
         (&["--level", "cache", "--net", "user"], "--net works at level functional only"),
         (&["--level", "timing", "--gdb", "0"], "--gdb works at level functional only"),
         (&["--level", "timing", "--cores", "16"], "has 4 cores, and 16 are booted"),
-        (&["--level", "timing", "--symbols", text.to_str().unwrap()], "symbols.txt: line 1 is no symbol"),
+        (&["--level", "timing", "--symbols", text.to_str().unwrap()], "symbols.txt: line 1 is not a symbol"),
     ];
     for (arguments, expected) in cases {
         let words = [&["--kernel", kernel.to_str().unwrap()][..], arguments].concat();

@@ -1,4 +1,4 @@
-//! Downloads from Debian's archive. What has come stays in a file, so that an interrupted download goes on.
+//! Downloads from Debian's archive. Incomplete downloads are kept in a file, so that they can be resumed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -11,29 +11,29 @@ use crate::package::read_all;
 
 /// The archive, unless the environment variable `LONGMA_DEBIAN_ARCHIVE` names another.
 const ARCHIVE: &str = "http://deb.debian.org/debian";
-/// The longest wait for a connection, and for the next bytes.
+/// Time limit for a connection, and for the next bytes.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes between reports of progress.
 const CHUNK: usize = 1 << 16;
 /// The maximum bytes of a download.
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Learns what happens, to show it.
+/// Receives progress, to display it.
 pub trait Observer {
-    /// A step begins. `bytes` is its length, or 0 if that is not known.
+    /// A step begins. `bytes` is its length, or 0 if the length is unknown.
     fn begin(&mut self, step: &str, bytes: u64);
-    /// The step has come to this byte.
+    /// The number of bytes of the step that are complete.
     fn reach(&mut self, bytes: u64);
-    /// Something that the user should know.
+    /// A note for the user.
     fn note(&mut self, text: &str);
 }
 
-/// Why a file did not come.
+/// The reason why a download failed.
 #[derive(Debug)]
 pub enum Failure {
     /// The archive does not have it.
     Gone,
-    /// It came, but it is another file.
+    /// The file has another hash.
     Hash,
     /// The archive cannot be reached, or the file cannot be written.
     Other(String),
@@ -72,7 +72,7 @@ impl Archive {
         read_all(&mut body).map_err(|error| Failure::Other(error.to_string()))
     }
 
-    /// Downloads a file to `place`, unless it is there, and checks its hash. A part is kept beside it.
+    /// Downloads a file to `place`, unless it exists, and checks its hash. An incomplete download is kept beside it.
     pub fn fetch(
         &self,
         path: &str,
@@ -89,7 +89,7 @@ impl Archive {
         self.fetch_rest(path, &part, observer)?;
         let mut is_right = hash_of(&part).map_err(refused)? == sha256;
         if !is_right && was_there {
-            // The part was one of another file.
+            // The incomplete download was part of another file.
             std::fs::remove_file(&part).map_err(refused)?;
             self.fetch_rest(path, &part, observer)?;
             is_right = hash_of(&part).map_err(refused)? == sha256;
@@ -101,14 +101,14 @@ impl Archive {
         std::fs::rename(&part, place).map_err(refused)
     }
 
-    /// Appends what is missing to the file of a part.
+    /// Appends the missing bytes to an incomplete download.
     fn fetch_rest(&self, path: &str, part: &Path, observer: &mut dyn Observer) -> Result<(), Failure> {
         let refused = |error: io::Error| Failure::Other(format!("{}: {error}", part.display()));
         let mut file = File::options().append(true).create(true).open(part).map_err(refused)?;
         let mut done = file.metadata().map_err(refused)?.len();
         let (answer, mut body) = self.request(path, done)?;
         match answer {
-            // All of it is there already.
+            // The download is complete.
             416 => return Ok(()),
             206 => {}
             _ => {
@@ -135,7 +135,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Asks for a file from the byte `from` on. Returns the status and the body.
+    /// Requests a file from byte `from` on. Returns the status and the body.
     fn request(&self, path: &str, from: u64) -> Result<(u16, Body), Failure> {
         let address = format!("{}/{path}", self.address);
         let mut request = self.agent.get(&address);
@@ -156,7 +156,7 @@ impl Archive {
     }
 }
 
-/// The content of an answer.
+/// The body of a response.
 struct Body {
     length: Option<u64>,
     reader: Box<dyn Read>,

@@ -1,4 +1,4 @@
-//! The image: a kernel and a RAM disk in a folder of the cache. It appears there at once, when it is complete.
+//! The image: a kernel and a RAM disk in a folder of the cache. It is put there atomically when it is complete.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -19,15 +19,15 @@ const RAM_DISK: &str = "initrd.cpio";
 const DOWNLOADS: &str = "packages";
 /// The file of an image with the hashes of the others, in the form of `sha256sum`.
 const SUMS: &str = "sha256sums";
-/// The drivers in the RAM disk. Those that they need are added.
+/// The drivers in the RAM disk. Their dependencies are added.
 const MODULES: &[&str] =
     &["virtio_blk", "virtio_net", "virtio_rng", "9pnet_virtio", "9p", "ext4", "squashfs", "overlay"];
-/// The programs of the RAM disk's own, besides busybox.
+/// The programs in the RAM disk besides busybox.
 const GUEST: &[(&str, &str)] =
     &[("init", include_str!("../guest/init")), ("etc/udhcpc.script", include_str!("../guest/lease"))];
-/// The distribution, which Debian's ports to new architectures start in.
+/// Debian's unstable distribution, the first that new architectures have.
 const DISTRIBUTION: &str = "dists/unstable";
-/// Where Debian's keys are.
+/// Possible locations of Debian's keys.
 const KEYS: &[&str] =
     &["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
 
@@ -55,12 +55,12 @@ pub enum ImageError {
     },
     /// A file cannot be fetched.
     #[error(
-        "{0}; what has come is kept: run the command again, or set LONGMA_DEBIAN_ARCHIVE to a mirror that can be reached by http"
+        "{0}; the incomplete download is kept: run the command again, or set LONGMA_DEBIAN_ARCHIVE to a mirror that can be reached by http"
     )]
     Download(String),
-    /// A file is not what its hash says.
+    /// A file has another hash than expected.
     #[error(
-        "{0} is not the file that its hash names: the archive or the network has changed it; set LONGMA_DEBIAN_ARCHIVE to another mirror"
+        "{0} does not have the expected hash: the archive or the network has changed it; set LONGMA_DEBIAN_ARCHIVE to another mirror"
     )]
     Hash(String),
     /// The list of packages is not signed by Debian.
@@ -78,7 +78,7 @@ pub enum ImageError {
     Package {
         /// The name of the package's file.
         name: String,
-        /// What is wrong.
+        /// A description of the error.
         error: PackageError,
     },
     /// A package has no such file.
@@ -101,7 +101,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Whether the files in `folder` are those that were made; `None` if there are none.
+    /// Whether the files in `folder` are unchanged; `None` if there are none.
     fn is_intact(&self, folder: &Path) -> Option<bool> {
         let sums = std::fs::read_to_string(folder.join(SUMS)).unwrap_or_default();
         let has_sum = |path: &Path, name: &str| {
@@ -126,7 +126,7 @@ fn has_packages(packages: &Packages, cache: &Path) -> bool {
         .all(|pin| hash_of(&folder.join(file_name(pin))).is_ok_and(|hash| hash == pin.sha256))
 }
 
-/// Where an image may come from.
+/// The permitted sources of an image.
 pub enum Source {
     /// The cache only.
     Cache,
@@ -144,16 +144,16 @@ pub fn cache_folder() -> Result<PathBuf, ImageError> {
     Ok(cache.ok_or(ImageError::Cache)?.join("longma/boot"))
 }
 
-/// The image in the folder `cache`. Makes it first if it is not there.
+/// Returns the image in the folder `cache`, after making it if it is missing.
 ///
 /// # Errors
-/// It is not there and `source` is the cache, the archive cannot be reached or has other files, or the folder cannot be
-/// written.
+/// The image is missing and `source` is the cache, the archive cannot be reached or has other files, or the folder
+/// cannot be written.
 pub fn image(cache: &Path, source: &Source, observer: &mut dyn Observer) -> Result<Image, ImageError> {
     image_of(&Packages::pinned(), cache, source, observer)
 }
 
-/// The image of these packages, or of the newest of their names.
+/// The image of these packages, or of their newest versions if the archive has replaced them.
 fn image_of(
     packages: &Packages,
     cache: &Path,
@@ -174,7 +174,7 @@ fn image_of(
         Source::Cache => return Err(ImageError::Offline(cache.to_owned())),
     };
     if is_damaged {
-        observer.note(&format!("{} is damaged: it is made again", folder.display()));
+        observer.note(&format!("{} is damaged: making it again", folder.display()));
     }
     let write = |path: &Path| {
         let path = path.to_owned();
@@ -183,7 +183,7 @@ fn image_of(
     std::fs::create_dir_all(cache).map_err(write(cache))?;
     let lock = cache.join("lock");
     let locked = File::create(&lock).map_err(write(&lock))?;
-    // Another command may be at it: then the image is there once it has ended.
+    // If another command is making the image, it is complete once that command ends.
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive)
         .map_err(|error| write(&lock)(error.into()))?;
     if image.is_intact(&folder) == Some(true) {
@@ -213,7 +213,7 @@ fn image_of(
     Ok(image)
 }
 
-/// Identifies what the image is made of: another version of this program may make another.
+/// Identifies the contents of the image, which also depend on the version of this program.
 fn recipe(packages: &Packages) -> String {
     let mut text = format!("{MODULES:?} {GUEST:?}");
     for pin in packages.each() {
@@ -222,7 +222,7 @@ fn recipe(packages: &Packages) -> String {
     sha256(text.as_bytes())[..12].to_owned()
 }
 
-/// What has been taken out of packages.
+/// The files extracted from packages.
 struct Contents {
     /// The packages' files.
     names: Vec<String>,
@@ -232,7 +232,8 @@ struct Contents {
     modules: Vec<(String, Vec<u8>)>,
 }
 
-/// Fetches the pinned packages, or the newest if they are gone. Without an archive, they have all been fetched.
+/// Fetches the pinned packages, or the newest versions if the archive no longer has them. Without an archive, all
+/// packages must have been fetched before.
 fn fetch(
     archive: Option<&Archive>,
     pinned: &Packages,
@@ -245,7 +246,7 @@ fn fetch(
     match fetch_all(archive, pinned, &folder, observer) {
         Ok(()) => Contents::of(pinned, &folder),
         Err((name, Failure::Gone)) => {
-            observer.note(&format!("{name} is no longer in Debian's archive: the newest kernel is taken"));
+            observer.note(&format!("{name} is no longer in Debian's archive: using the newest kernel"));
             let newest = Packages::newest(&list(archive, observer)?).ok_or(ImageError::NoKernel)?;
             fetch_all(archive, &newest, &folder, observer).map_err(report)?;
             Contents::of(&newest, &folder)
@@ -279,7 +280,7 @@ fn file_name(pin: &Pin) -> &str {
     pin.path.rsplit('/').next().unwrap_or(&pin.path)
 }
 
-/// Debian's list of packages, after a check of its hash and, where the host can, of Debian's signature.
+/// Debian's list of packages, after a check of its hash and, if possible, of Debian's signature.
 fn list(archive: &Archive, observer: &mut dyn Observer) -> Result<String, ImageError> {
     let signed = archive.get(&format!("{DISTRIBUTION}/InRelease"));
     let signed = signed.map_err(|failure| report(("InRelease".to_owned(), failure)))?;
@@ -298,7 +299,7 @@ fn list_with(archive: &Archive, hash: &str) -> Result<String, ImageError> {
     Ok(String::from_utf8_lossy(&unpack_index(&list).map_err(damaged)?).into_owned())
 }
 
-/// The text of a signed file. Without gpgv or Debian's keys, the signature is not checked, and the user learns that.
+/// The text of a signed file. Without gpgv or Debian's keys, the signature is not checked, and a note says so.
 fn signed_text(signed: &[u8], observer: &mut dyn Observer) -> Result<String, ImageError> {
     let Some(keys) = KEYS.iter().copied().find(|keys| Path::new(keys).exists()) else {
         observer.note("Debian's signature was not checked: debian-archive-keyring is not installed");
@@ -327,7 +328,7 @@ fn signed_text(signed: &[u8], observer: &mut dyn Observer) -> Result<String, Ima
 }
 
 impl Contents {
-    /// Takes the files out of packages in a folder.
+    /// Extracts the files from packages in a folder.
     fn of(packages: &Packages, folder: &Path) -> Result<Self, ImageError> {
         let read = |pin: &Pin, choose: &mut dyn FnMut(&str) -> bool| {
             let (path, name) = (folder.join(file_name(pin)), file_name(pin).to_owned());
@@ -370,7 +371,7 @@ impl Contents {
     }
 }
 
-/// The modules of [`MODULES`] that there are and those that they need, each after what it needs.
+/// The available modules of [`MODULES`] and their dependencies, in load order.
 fn in_order(files: Vec<(String, Vec<u8>)>, package: &str) -> Result<Vec<(String, Vec<u8>)>, ImageError> {
     let mut all = BTreeMap::new();
     for (path, content) in files {
@@ -385,8 +386,8 @@ fn in_order(files: Vec<(String, Vec<u8>)>, package: &str) -> Result<Vec<(String,
     Ok(ordered)
 }
 
-/// Moves a module and those that it needs from `all` to `ordered`. One that is not there is a part of the kernel, or is
-/// on its way.
+/// Moves a module and its dependencies from `all` to `ordered`. A module that is not in `all` is built into the kernel
+/// or already being moved.
 fn add_module(
     name: &str,
     all: &mut BTreeMap<String, (String, Vec<u8>)>,
@@ -401,7 +402,7 @@ fn add_module(
     Ok(())
 }
 
-/// The modules that a module needs, from its description.
+/// The dependencies of a module, from its `.modinfo` section.
 fn needs(module: &[u8]) -> Vec<String> {
     const FIELD: &[u8] = b"\0depends=";
     let Some(at) = module.windows(FIELD.len()).position(|part| part == FIELD) else { return Vec::new() };

@@ -17,7 +17,7 @@ pub struct Listed {
     pub(crate) pin: Pin,
 }
 
-/// The packages in a list. Those without name, version, path and hash are left out.
+/// The packages in a list. Entries without name, version, path or hash are skipped.
 fn packages(list: &str) -> impl Iterator<Item = Listed> {
     list.split("\n\n").filter_map(|paragraph| {
         let field = |name: &str| {
@@ -26,7 +26,7 @@ fn packages(list: &str) -> impl Iterator<Item = Listed> {
         };
         let pin = Pin { path: field("Filename")?, sha256: field("SHA256")? };
         let is_hash = pin.sha256.len() == 64 && pin.sha256.bytes().all(|byte| byte.is_ascii_hexdigit());
-        // The path must stay in the archive and be one that a URL can have.
+        // The path must stay within the archive and be valid in a URL.
         let is_path = pin.path.starts_with("pool/")
             && !pin.path.split('/').any(|part| part.is_empty() || part.starts_with('.'))
             && pin.path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/+-._~".contains(&byte));
@@ -83,7 +83,7 @@ pub fn compare_versions(a: &str, b: &str) -> Ordering {
     a.0.cmp(&b.0).then_with(|| compare_parts(&a.1, &b.1)).then_with(|| compare_parts(&a.2, &b.2))
 }
 
-/// Compares texts and numbers by turns. A tilde is before the end, and letters are before other characters.
+/// Compares non-digits and numbers alternately. A tilde sorts before the end, and letters before other characters.
 fn compare_parts(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     let order = |byte: Option<u8>| match byte {
@@ -112,7 +112,7 @@ fn compare_parts(a: &str, b: &str) -> Ordering {
     Ordering::Equal
 }
 
-/// Takes the bytes at the start for which `is_part` holds.
+/// Removes and returns the leading bytes for which `is_part` holds.
 fn take_while<'a>(rest: &mut &'a [u8], is_part: impl Fn(u8) -> bool) -> &'a [u8] {
     let end = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
     let (taken, behind) = rest.split_at(end);

@@ -1,4 +1,4 @@
-//! A kernel and a RAM disk for LoongArch from Debian's packages, made once without privileges and kept in a cache.
+//! A kernel and a RAM disk for LoongArch from Debian's packages, made once without privileges, and cached.
 
 mod download;
 mod image;

@@ -1,5 +1,5 @@
-//! How the host's status of a file looks in the guest. Files of the user who runs the machine belong to the guest's
-//! root, those of others to user 65534 (nobody), since the guest's users are not the host's.
+//! Converts file attributes from the host to the guest. Guest users do not correspond to host users: files of the user
+//! who runs the machine belong to the guest's root, files of other users to 65534 (nobody).
 
 use rustix::fs::{FileType, Stat, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
@@ -53,7 +53,7 @@ pub fn put_status(reply: &mut Reply, status: &Stat) {
     for field in [status.st_mode & MODE, user, group] {
         reply.put(field.to_le_bytes());
     }
-    // The number of a device says something about the host only.
+    // Device numbers of the host have no meaning in the guest.
     let device = 0;
     let sizes =
         [status.st_nlink, device, status.st_size as u64, status.st_blksize as u64, status.st_blocks as u64];

@@ -1,4 +1,4 @@
-//! Fids: the guest's numbers of files.
+//! Fids: the numbers by which the guest refers to files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,11 +16,11 @@ const MOST_LISTED_BYTES: usize = 64 << 20;
 pub enum Opened {
     /// A regular file.
     File(File),
-    /// A folder, and its entries once the guest has read its start.
+    /// A folder. The listing is read when the guest reads from the start.
     Folder(File, Listing),
 }
 
-/// A file that the guest has a number for.
+/// A file that has a fid.
 #[derive(Debug)]
 pub struct Fid {
     /// The file.
@@ -40,7 +40,7 @@ pub struct Fids {
 }
 
 impl Fids {
-    /// No fids yet.
+    /// Creates an empty table.
     pub fn new(most: usize) -> Self {
         Self { fids: BTreeMap::new(), most, listed_bytes: 0 }
     }
@@ -56,7 +56,7 @@ impl Fids {
         self.listed_bytes = 0;
     }
 
-    /// The file of a number.
+    /// The file of a fid.
     ///
     /// # Errors
     /// EBADF: the guest has no such fid.
@@ -64,7 +64,7 @@ impl Fids {
         self.fids.get(&number).ok_or(Errno::BADF)
     }
 
-    /// The file of a number, to be changed.
+    /// The file of a fid, mutable.
     ///
     /// # Errors
     /// EBADF: the guest has no such fid.
@@ -72,7 +72,7 @@ impl Fids {
         self.fids.get_mut(&number).ok_or(Errno::BADF)
     }
 
-    /// The place of a number.
+    /// The path handle of a fid.
     ///
     /// # Errors
     /// EBADF: the guest has no such fid.
@@ -80,7 +80,7 @@ impl Fids {
         Ok(&self.get(number)?.place)
     }
 
-    /// The regular file that is open as a number.
+    /// The open regular file of a fid.
     ///
     /// # Errors
     /// EBADF: the guest has no such fid, or has not opened it. EISDIR: it is a folder.
@@ -92,7 +92,7 @@ impl Fids {
         }
     }
 
-    /// Adds a fid that is not in use, or replaces the one that `replaced` names.
+    /// Adds an unused fid, or replaces the fid `replaced`.
     ///
     /// # Errors
     /// EBADF: the number is in use. EMFILE: there are too many fids.
@@ -120,10 +120,10 @@ impl Fids {
         Ok(())
     }
 
-    /// The entries of the open folder of a number, read again if `is_start`.
+    /// The entries of a fid's open folder. They are read again if `is_start`.
     ///
     /// # Errors
-    /// EBADF: the guest has no such fid, or has not opened it. ENOTDIR: it is no folder. ENOMEM: there are too many
+    /// EBADF: the guest has no such fid, or has not opened it. ENOTDIR: it is not a folder. ENOMEM: there are too many
     /// entries. The host can refuse.
     pub fn listing(&mut self, number: u32, is_start: bool) -> Result<&Listing, Errno> {
         let fid = self.fids.get_mut(&number).ok_or(Errno::BADF)?;

@@ -1,6 +1,6 @@
-//! The host's side: files and folders below the shared one, always by descriptor. A name is looked up in one folder at
-//! a time, symbolic links are not followed, and only regular files and folders are opened. Source: openat2(2), open(2)
-//! on O_PATH, proc_pid_fd(5).
+//! Accesses the host's files below the shared folder, always through descriptors. Each path component is looked up
+//! separately, symbolic links are not followed, and only regular files and folders are opened. Source: openat2(2),
+//! open(2) on O_PATH, proc_pid_fd(5).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -17,13 +17,13 @@ use rustix::io::Errno;
 /// The permissions that a guest can set: no set-user-ID, set-group-ID or sticky bit.
 pub const PERMISSIONS: u32 = 0o777;
 
-/// How names are looked up: below the folder, on its file system, and without symbolic links.
+/// Look-ups stay below the folder and on its file system, and do not follow symbolic links.
 const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
 
-/// The host's `/proc/self/fd`, through which a descriptor of a place becomes one of an open file.
+/// The host's `/proc/self/fd`, through which a file with an O_PATH descriptor is opened for reading or writing.
 #[derive(Debug)]
 pub struct Descriptors(OwnedFd);
 
@@ -35,7 +35,7 @@ impl Descriptors {
     }
 }
 
-/// A file of any kind in the shared folder, open or not. It stays the same file when names change.
+/// A file of any kind in the shared folder, open or not. It remains the same file if it is renamed.
 #[derive(Clone, Debug)]
 pub struct Place(Rc<OwnedFd>);
 
@@ -46,11 +46,11 @@ impl AsFd for Place {
 }
 
 impl Place {
-    /// The shared folder itself. The user names it, so that symbolic links in the path are followed.
+    /// The shared folder itself. Symbolic links in its path are followed, because the user gives the path.
     pub fn root(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = Self::owning(openat(rustix::fs::CWD, path, flags, Mode::empty())?);
-        // The host must know the call by which names are looked up.
+        // Check that the host has openat2.
         openat2(&root, ".", flags, Mode::empty(), RESOLVE)?;
         Ok(root)
     }
@@ -122,8 +122,8 @@ impl Place {
         unlinkat(self, name, if is_folder { AtFlags::REMOVEDIR } else { AtFlags::empty() })
     }
 
-    /// Renames an entry of this folder to one of `target`, which is replaced. A relative symbolic link would lead
-    /// elsewhere from another folder, for programs of the host too, and stays where it is.
+    /// Renames an entry of this folder to an entry of `target`, which is replaced. Relative symbolic links cannot be
+    /// moved to another folder, because they would then have another target, also for programs of the host.
     pub fn rename(&self, name: &[u8], target: &Self, new_name: &[u8]) -> Result<(), Errno> {
         if self.walk(name)?.kind()? == FileType::Symlink {
             return Err(Errno::PERM);
@@ -131,7 +131,7 @@ impl Place {
         renameat(self, name, target, new_name)
     }
 
-    /// Gives a regular file another name in this folder.
+    /// Creates a hard link to a regular file in this folder.
     pub fn link(&self, name: &[u8], file: &Self, descriptors: &Descriptors) -> Result<(), Errno> {
         if file.kind()? != FileType::RegularFile {
             return Err(Errno::PERM);

@@ -1,7 +1,7 @@
-//! A folder of the host served to an operating system that is not trusted, by the protocol 9P2000.L. The guest reaches
-//! what is below the folder and nothing else: names are looked up one at a time, `..` and symbolic links are not
-//! followed on the host, and devices, FIFOs and sockets are not opened or made. Messages, fids, descriptors and memory
-//! are limited. Source: Plan 9 manual, section 5; Linux, include/net/9p/9p.h; diod, protocol.md (9P2000.L).
+//! Serves a folder of the host to an untrusted operating system by the protocol 9P2000.L. The guest reaches only files
+//! below the folder: path components are looked up one at a time, `..` and symbolic links are not followed on the host,
+//! and devices, FIFOs and sockets are neither opened nor created. Messages, fids, descriptors and memory are limited.
+//! Source: Plan 9 manual, section 5; Linux, include/net/9p/9p.h; diod, protocol.md (9P2000.L).
 
 mod attributes;
 mod fids;

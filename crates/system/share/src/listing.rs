@@ -1,4 +1,4 @@
-//! The entries of a folder in the order of their names, so that a guest sees the same order on each file system.
+//! Directory listings, sorted by name, so that the guest sees the same order on every file system.
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -27,7 +27,7 @@ impl Entry {
 /// The entries of a folder at one time.
 #[derive(Debug, Default)]
 pub struct Listing {
-    /// Sorted by name. The offset of an entry is the number of those up to it.
+    /// Sorted by name. The offset of an entry in the protocol is its index plus one.
     pub entries: Vec<Entry>,
     /// The bytes of memory that the entries take.
     pub bytes: usize,

@@ -1,5 +1,5 @@
-//! Requests, parsed. A request that does not parse has no effect. Source: Linux, include/net/9p/9p.h (numbers);
-//! diod, protocol.md (fields).
+//! Parses requests. An invalid request has no effect. Source: Linux, include/net/9p/9p.h (numbers); diod, protocol.md
+//! (fields).
 
 use rustix::io::Errno;
 
@@ -8,7 +8,7 @@ use crate::wire::{Fields, HEADER};
 /// The number of names in a walk.
 const MOST_NAMES: usize = 16;
 
-/// The header of a message, and the fields that follow.
+/// A message: its header, and the unparsed fields.
 #[derive(Debug)]
 pub struct Message<'a> {
     /// The kind of request.
@@ -19,7 +19,7 @@ pub struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    /// Splits the header off. `None` if the length in it is not that of the message.
+    /// Splits the header off. `None` if the length in the header is not the length of the message.
     pub fn new(bytes: &'a [u8]) -> Option<Self> {
         let length = u32::from_le_bytes(*bytes.first_chunk()?) as usize;
         let (header, rest) = bytes.split_at_checked(HEADER).filter(|_| length == bytes.len())?;
@@ -91,7 +91,7 @@ pub enum Request<'a> {
     Clunk {
         fid: u32,
     },
-    /// Removes a file without its name, which this server does not know. The fid ends, too.
+    /// Removes a file without giving its name. This server does not know the names of files, so it only ends the fid.
     Remove {
         fid: u32,
     },
@@ -147,19 +147,19 @@ pub enum Request<'a> {
         process: u32,
         client: &'a [u8],
     },
-    /// A symbolic link, device, FIFO or socket to be made.
+    /// Creates a symbolic link, device, FIFO or socket.
     Special,
 }
 
-/// The number of the reply that is an error. That of any other reply is one more than its request's.
+/// The kind of an error reply. The kind of any other reply is its request's plus one.
 pub const ERROR: u8 = 7;
 
 impl<'a> Request<'a> {
     /// Parses the fields of a message.
     ///
     /// # Errors
-    /// EOPNOTSUPP: the kind of request is unknown or not supported. EPROTO: the fields are too short or too long. EINVAL
-    /// or ENAMETOOLONG: a name is not that of an entry of a folder.
+    /// EOPNOTSUPP: the kind of request is unknown or not supported. EPROTO: the fields are too short or too long.
+    /// EINVAL or ENAMETOOLONG: a name is not a valid file name.
     pub fn parse(message: &Message<'a>) -> Result<Self, Errno> {
         let mut fields = message.fields;
         let request = Self::fields(message.kind, &mut fields)?;
@@ -187,7 +187,7 @@ impl<'a> Request<'a> {
             22 => Self::ReadLink { fid: next.u32()? },
             24 => {
                 let fid = next.u32()?;
-                // Which fields the guest wants: it gets all.
+                // The requested fields. The reply has all fields anyway.
                 next.u64()?;
                 Self::Attributes { fid }
             }

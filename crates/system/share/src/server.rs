@@ -1,4 +1,4 @@
-//! The server: a request in, a reply out.
+//! The server, which executes a request and returns the reply.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -16,13 +16,13 @@ use crate::wire::{HEADER, Reply};
 
 /// The maximum bytes of a message.
 pub const MOST_MESSAGE: usize = 256 << 10;
-/// The minimum bytes of a message that a guest can ask for: room for each reply but data.
+/// The minimum message size that a guest can negotiate, which has room for every reply without data.
 const LEAST_MESSAGE: u32 = 4096;
 /// The maximum number of fids.
 const MOST_FIDS: usize = 4096;
-/// The fid that is none (P9_NOFID).
+/// The number that stands for no fid (P9_NOFID).
 const NO_FID: u32 = u32::MAX;
-/// The flag of an unlink that the entry is a folder (P9_DOTL_AT_REMOVEDIR).
+/// The flag of an unlink of a folder (P9_DOTL_AT_REMOVEDIR).
 const REMOVE_FOLDER: u32 = 0x200;
 
 /// Flags of open. Source: Linux, include/net/9p/9p.h (P9_DOTL).
@@ -33,7 +33,7 @@ mod flag {
     pub const APPEND: u32 = 0o2000;
 }
 
-/// What a guest may do with the folder.
+/// The guest's access to the folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Read only.
@@ -60,13 +60,13 @@ pub struct Share {
     descriptors: Descriptors,
     access: Access,
     fids: Fids,
-    /// The maximum bytes of a message; 0 until the guest has asked for a version.
+    /// The maximum message size in bytes; 0 until the guest has negotiated a version.
     message_bytes: u32,
 }
 
 impl Share {
-    /// Shares the folder at `path`. The guest has up to a fourth as many files at a time as the process may have open,
-    /// and at most 4096.
+    /// Shares the folder at `path`. The guest can have as many fids as a quarter of the process's limit on open files,
+    /// but at most 4096.
     ///
     /// # Errors
     /// There is no such folder, the host refuses, or the host has no openat2 (Linux 5.6) or no `/proc`.
@@ -78,7 +78,7 @@ impl Share {
         Ok(Self { root, descriptors, access, fids, message_bytes: 0 })
     }
 
-    /// Whether the guest has numbers for files: it has mounted the folder.
+    /// Whether the guest has fids, as it does while the folder is mounted.
     pub fn is_in_use(&self) -> bool {
         !self.fids.is_empty()
     }
@@ -108,7 +108,7 @@ impl Share {
         (answer.len() <= room).then_some(answer)
     }
 
-    /// Ends all files of the guest, as after a reset of the device.
+    /// Ends all fids, as after a reset of the device.
     pub fn reset(&mut self) {
         self.fids.clear();
         self.message_bytes = 0;
@@ -156,7 +156,7 @@ impl Share {
                 self.may_write()?;
                 self.fids.place(folder)?.link(name, self.fids.place(fid)?, &self.descriptors)
             }
-            // Programs of the host could follow a link out of the folder.
+            // Not created, because programs of the host could follow a link out of the folder.
             Request::Special => self.may_write().and(Err(Errno::PERM)),
         }
     }
@@ -186,7 +186,8 @@ impl Share {
         Ok(())
     }
 
-    /// The guest's kernel keeps the locks of its processes. The host's programs do not see them.
+    /// Grants all locks: the guest's kernel resolves conflicts between its processes. Programs of the host do not see
+    /// these locks.
     fn lock(&self, request: &Request<'_>, reply: &mut Reply) -> Result<(), Errno> {
         match *request {
             Request::Lock { fid } => {
@@ -220,7 +221,7 @@ impl Share {
                 }
                 Err(error) if number == 0 => return Err(error),
                 Err(_) => {
-                    // The reply tells how far the walk came; there is no new fid.
+                    // The walk was incomplete: the reply contains the components found, and no fid is created.
                     reply.put((number as u16).to_le_bytes()).put(identities.bytes());
                     return Ok(());
                 }
@@ -265,7 +266,7 @@ impl Share {
             _ => Opened::File(file),
         });
         attributes::put_identity(reply, kind, status.st_ino);
-        // The guest may choose how many bytes it transfers at a time.
+        // 0: the guest chooses the size of transfers.
         reply.put(0u32.to_le_bytes());
         Ok(())
     }

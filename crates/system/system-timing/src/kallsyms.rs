@@ -14,11 +14,11 @@ const TOKENS: usize = 256;
 const NAMES_PER_MARKER: usize = 256;
 /// The alignment of the tables.
 const ALIGNMENT: usize = 4;
-/// The longest token that is looked for, bytes.
+/// The maximum length of a token, bytes.
 const LONGEST_TOKEN: u16 = 64;
-/// The longest list of names that is looked for, in markers: a million names.
+/// The maximum number of markers, which allows a million names.
 const MOST_MARKERS: usize = 4096;
-/// The most bytes of 256 names.
+/// The maximum size of 256 names, bytes.
 const NAMES_BYTES: usize = 256 * 512;
 /// The alignment at which a kernel moves itself. Source: Linux, arch/loongarch/kernel/relocate.c.
 const MOVE_ALIGNMENT: usize = 0x1_0000;
@@ -26,7 +26,7 @@ const MOVE_ALIGNMENT: usize = 0x1_0000;
 /// arch/loongarch/include/asm/addrspace.h.
 const WINDOW: u64 = 0x9000_0000_0000_0000;
 
-/// The symbols of a kernel image, and how to find where the kernel has moved itself.
+/// The symbols of a kernel image, and a signature to find the address to which the kernel has moved itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageSymbols {
@@ -34,12 +34,12 @@ pub struct ImageSymbols {
     start: u64,
     /// Offsets from `start` and names.
     functions: Vec<(u64, String)>,
-    /// A part of the image that is the same wherever it is, and its offset.
+    /// A position-independent part of the image, and its offset.
     signature: (usize, Vec<u8>),
 }
 
 impl ImageSymbols {
-    /// The symbols inside a kernel image; `None` if it has none, or in a form that this does not know.
+    /// The symbols inside a kernel image; `None` if it has none or their format is unknown.
     pub fn of(image: &Image) -> Option<Self> {
         image.parts.iter().find_map(|(start, bytes)| Self::of_part(*start, bytes))
     }
@@ -66,7 +66,7 @@ impl ImageSymbols {
         KernelSymbols::of(places.collect())
     }
 
-    /// Where the kernel has moved itself; `None` if it runs where it was loaded.
+    /// The address to which the kernel has moved itself; `None` if it runs where it was loaded.
     fn moved(&self, memory: &Memory) -> Option<u64> {
         let (offset, signature) = &self.signature;
         let is_here = |start: &u64| {
@@ -81,7 +81,7 @@ impl ImageSymbols {
     }
 }
 
-/// Where the tables are in a kernel image.
+/// The offsets of the tables in a kernel image.
 struct Tables<'a> {
     bytes: &'a [u8],
     /// The offset of the number of names.
@@ -117,11 +117,11 @@ impl<'a> Tables<'a> {
             let entry = self.index + 2 * TOKENS + 4 * number;
             let start = (entry as u64).wrapping_add(word(self.bytes, entry)? as i32 as u64);
             if start < last {
-                // They are in the order of their addresses, so this is another form.
+                // Symbols are sorted by address, so this is not a symbol table.
                 return None;
             }
             if start > self.bytes.len() as u64 {
-                // Behind the image, such as the end of BSS.
+                // Symbols beyond the image, such as the end of BSS.
                 break;
             }
             last = start;
@@ -145,7 +145,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The length of the name at an offset, and where its tokens begin.
+/// The length of the name at an offset, and the offset of its first token.
 fn length_at(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let first = usize::from(*bytes.get(at)?);
     match first & 0x80 {
@@ -162,7 +162,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// Whether the offsets of tokens may be here: they begin with 0 and increase by the length of a token.
+/// Whether a token index may begin here: its offsets start at 0 and increase by the length of a token.
 fn is_index(bytes: &[u8], at: usize) -> bool {
     let offset = |number: usize| half(bytes, at + 2 * number).unwrap_or(0);
     offset(0) == 0
@@ -209,7 +209,7 @@ fn names_before(bytes: &[u8], tokens: usize) -> Option<(usize, usize)> {
             at = next + length;
         }
         let is_end = match markers {
-            // All names have been passed, and the markers follow.
+            // All names have been read: the markers follow.
             1 => at <= first && first - at < 2 * ALIGNMENT,
             _ => at == start + second,
         };

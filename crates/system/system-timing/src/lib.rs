@@ -1,5 +1,5 @@
-//! Times a machine that runs an operating system: its cores execute through the core and cache models of a machine file,
-//! kernel and user programs alike, and the results are apart for both and by function of the kernel.
+//! Timing of a machine that runs an operating system. The core and cache models of a machine file time the kernel and
+//! user programs; results are reported separately for both, and by function of the kernel.
 
 pub mod kallsyms;
 mod models;

@@ -12,13 +12,13 @@ use std::sync::Arc;
 use crate::port::SystemPort;
 use crate::split::{Privilege, Split};
 
-/// How long a load from a device register takes. An estimate: a read over PCI Express takes 500 to 900 ns on servers
+/// The latency of a load from a device register. An estimate: a read over PCI Express takes 500 to 900 ns on servers
 /// (Neugebauer et al., Understanding PCIe performance for end host networking, SIGCOMM 2018). Stores are posted.
 const DEVICE_READ: Duration = Duration::from_ps(500_000);
 
 const PS_PER_NS: u64 = 1000;
 
-/// Why a machine cannot be modelled.
+/// The reason why a machine cannot be modelled.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelsError {
     /// The level has no models.
@@ -65,14 +65,14 @@ impl ModelledCore {
     }
 }
 
-/// The models. They account for what cores execute while the machine runs by `Machine::run_observed`.
+/// The models. They time the execution of the cores in `Machine::run_observed`.
 pub struct SystemModels {
     description: Arc<Description>,
     level: Level,
     seed: u64,
     memory: MemorySystem,
     cores: Vec<ModelledCore>,
-    /// When counting began, in nanoseconds; `None` while nothing is counted.
+    /// The time at which counting began, in nanoseconds; `None` while counting is off.
     counted_since: Option<u64>,
     counted_ns: u64,
     regions: u32,
@@ -155,15 +155,15 @@ impl SystemModels {
         self.cores.iter().map(|core| (&core.model, &core.split))
     }
 
-    /// Moves the models to the time of `machine`, whose cores executed without them since.
+    /// Advances the models to the time of `machine`, whose cores have executed without them.
     pub fn join(&mut self, machine: &Machine) {
         for (number, core) in self.cores.iter_mut().enumerate() {
             core.model.pass_to(core.cycle_at(machine.core_cycles(number)));
         }
     }
 
-    /// Begins to count. The first time, all counts start at 0; what was executed before has warmed the models. Does
-    /// nothing while counting.
+    /// Begins to count. The first call sets all counts to 0; earlier execution only warms the models. Has no effect
+    /// while counting.
     pub fn begin(&mut self, machine: &Machine) {
         if self.counted_since.is_some() {
             return;
@@ -181,7 +181,7 @@ impl SystemModels {
         self.counted_since = Some(reached(machine));
     }
 
-    /// Ends counting, once all accesses of the cores are complete. Does nothing if nothing is counted.
+    /// Ends counting, once all accesses of the cores are complete. Has no effect if counting is off.
     pub fn end(&mut self, machine: &Machine) {
         let Some(since) = self.counted_since.take() else { return };
         let mut now = reached(machine);
@@ -226,7 +226,7 @@ impl Timing for SystemModels {
     }
 }
 
-/// The cycle of the core that is the farthest. The machine's own cycle is that of its last turn.
+/// The cycle of the most advanced core. The machine's own cycle is that of its last turn.
 fn reached(machine: &Machine) -> u64 {
     (0..machine.cores()).map(|core| machine.core_cycles(core)).max().unwrap_or(0)
 }

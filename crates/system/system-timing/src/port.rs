@@ -5,7 +5,7 @@ use longma_memory::{Answer, CorePort, MemoryPort, Source};
 use longma_sim::Cycle;
 use longma_system::CodePages;
 
-/// Converts the addresses of code; passes those of data on.
+/// Translates code addresses, and passes data addresses on.
 pub struct SystemPort<'a> {
     pub port: CorePort<'a>,
     pub pages: &'a CodePages,
@@ -16,7 +16,7 @@ impl MemoryPort for SystemPort<'_> {
     fn fetch(&mut self, address: u64, at: Cycle) -> Answer {
         match self.pages.physical(address) {
             Some(physical) => self.port.fetch(physical, at),
-            // A fetch on a wrong path, of a page without a known translation. It is not made.
+            // A fetch on a mispredicted path from a page without a known translation is skipped.
             None => Answer { ready: at, source: Source::Level1, translation_cycles: 0 },
         }
     }

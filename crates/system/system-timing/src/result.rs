@@ -1,4 +1,5 @@
-//! The result of a modelled part of a machine's run: that of `longma run`, and the shares of user programs and kernel.
+//! The result of the modelled part of a machine's run: the fields of a result of `longma run`, and the shares of user
+//! programs and kernel.
 
 use longma_memory::Source;
 use longma_runner::Ending;
@@ -17,8 +18,8 @@ use crate::symbols::KernelSymbols;
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct SystemResult {
-    /// What user programs and kernel did together, in the form of a program's run. Its functions are those of the
-    /// kernel; user programs are one function.
+    /// The totals of user programs and kernel, in the form of a program's run. Its functions are those of the kernel;
+    /// user programs are one function.
     pub run: RunResult,
     /// The shares of user programs and of the kernel, in the order of [`Privilege::ALL`].
     pub shares: [Share; 2],
@@ -69,7 +70,7 @@ impl SystemResult {
         Ok(Self { run, shares, exceptions })
     }
 
-    /// The result as a JSON object: that of a program's run, which has the shares among its statistics.
+    /// The result as a JSON object, like that of a program's run, with the shares among its statistics.
     pub fn to_json(&self) -> Value {
         let mut object = self.run.to_json();
         object["exceptions"] =

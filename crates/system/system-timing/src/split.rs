@@ -1,11 +1,11 @@
-//! What user programs and the kernel each took.
+//! Splits the counts between user programs and the kernel.
 
 use longma_memory::Source;
 use longma_runner::timing::{BranchCounts, Cause};
 use longma_timing::{BlockCounts, CpiStack};
 use serde::Serialize;
 
-/// Who executed.
+/// The executing party.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Privilege {
@@ -32,7 +32,7 @@ impl Privilege {
     }
 }
 
-/// What one privilege took on all cores while counting.
+/// The counts of one privilege on all cores.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Share {
     /// Instructions executed, without accesses to device registers.
@@ -48,7 +48,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Cycles, without idle ones.
+    /// Cycles in which the core was not idle.
     pub fn busy_cycles(&self) -> f64 {
         self.stack.iter().sum::<f64>() - self.stack[Cause::Idle as usize]
     }
@@ -67,7 +67,7 @@ impl Share {
     }
 }
 
-/// Splits a core's cycles and branches by what the core did between two readings of its counts.
+/// Splits a core's cycles and branches by the privilege at which the core executed between two readings of its counts.
 #[derive(Debug, Default)]
 pub(crate) struct Split {
     slots: [[u64; Cause::ALL.len()]; 2],
@@ -77,7 +77,7 @@ pub(crate) struct Split {
 }
 
 impl Split {
-    /// Charges what the core has counted since the last call.
+    /// Charges the core's counts since the last call.
     pub fn charge(&mut self, to: Privilege, stack: Option<&CpiStack>, branches: Option<BranchCounts>) {
         if let Some(stack) = stack {
             for cause in Cause::ALL {

@@ -5,14 +5,14 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 
 /// Code without a symbol is grouped into ranges of this many bytes.
 const UNNAMED_BYTES: u64 = 4096;
-/// A function ends at most this far behind its start. The next symbol usually ends it.
+/// The maximum length of a function. Usually the next symbol ends it.
 const LONGEST_BYTES: u64 = 1 << 20;
 
-/// The file has no symbols that can be used.
+/// The file has no usable symbols.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SymbolsError {
     /// A line is not `ADDRESS TYPE NAME`.
-    #[error("line {0} is no symbol (`ADDRESS TYPE NAME`, as in System.map and /proc/kallsyms)")]
+    #[error("line {0} is not a symbol (`ADDRESS TYPE NAME`, as in System.map and /proc/kallsyms)")]
     Line(usize),
     /// There are symbols, but none of a function.
     #[error(
@@ -63,7 +63,7 @@ impl KernelSymbols {
         if places.iter().all(|place| place.start == 0) {
             return Err(SymbolsError::Hidden);
         }
-        // Of several names of an address, the shortest is usually the public one.
+        // If an address has several names, the shortest is usually the public name.
         places.sort_by(|a, b| {
             let key = |place: &Place| (place.start, place.function.len());
             key(a).cmp(&key(b)).then_with(|| a.function.cmp(&b.function))

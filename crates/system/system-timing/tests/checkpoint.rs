@@ -1,4 +1,4 @@
-//! A run that goes on and one that was saved and restored have the same result, byte for byte.
+//! An uninterrupted run and a run that was saved and restored have byte-identical results.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use longma_topology::Machine as Description;
 const CODE: u64 = 0x0100_0000;
 const OTHERS: u64 = 0x0110_0000;
 const HANDLER: u64 = 0x0120_0000;
-/// Functions, each on a page of its own.
+/// The address of the functions, each of which is on a separate page.
 const FUNCTIONS: u64 = 0x0130_0000;
 const FUNCTIONS_COUNT: u64 = 8;
 const PAGE: u64 = 4096;
@@ -26,7 +26,7 @@ const DATA_BYTES: u64 = 1 << 20;
 /// The counter of the other core.
 const COUNTER: u64 = 0x0400_0000;
 
-/// Cycles between polls, as those of `longma boot`.
+/// Cycles between polls, as in `longma boot`.
 const SLICE: u64 = 10_000_000;
 const OBSERVED_SLICE: u64 = 500_000;
 
@@ -73,8 +73,8 @@ impl Code {
     }
 }
 
-/// Core 0 runs functions, begins a region of interest, uses the pages of the functions as data, loads data, waits for the
-/// timer, which interrupts all the time, and switches the machine off. The other core counts.
+/// Core 0 runs the functions, begins a region of interest, accesses the functions' pages as data, loads other data,
+/// waits for timer interrupts, and switches the machine off. The other core increments a counter.
 fn software(cores: usize) -> Vec<Code> {
     let mut main = Code::at(CODE);
     main.write_csr(csr::EENTRY, HANDLER).write_csr(csr::ECFG, 1 << 11);
@@ -120,7 +120,7 @@ fn devices(machine: &mut Machine) {
     machine.attach_entropy(1).expect("the bus has room");
 }
 
-/// A machine that has come to the mark.
+/// A machine that has reached the mark.
 fn at_the_mark(cores: usize) -> Machine {
     let configuration = Configuration { cores, memory_bytes: 128 << 20, ..Configuration::default() };
     let mut machine = Machine::new(&configuration).expect("the host has memory");

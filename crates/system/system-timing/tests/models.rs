@@ -79,7 +79,8 @@ fn run(level: Level, parts: &[Code]) -> (Machine, SystemResult) {
     (machine, result.expect("the statistics are consistent"))
 }
 
-/// A kernel that starts a user program, which loads lines and calls the kernel, which switches the machine off.
+/// A kernel that starts a user program. The program loads lines and makes a system call, on which the kernel switches
+/// the machine off.
 fn user_program(bytes: u64, passes: i32) -> [Code; 3] {
     let mut kernel = Code::at(CODE);
     kernel.write(csr::EENTRY, HANDLER).write(csr::ERA, USER).write(csr::PRMD, 3);
@@ -164,7 +165,7 @@ fn data_in_memory_take_longer_than_data_in_the_cache() {
         let (_, result) = run(Level::Timing(None), &user_program(bytes, passes));
         result.shares[Privilege::User as usize].busy_cycles()
     };
-    // As many loads.
+    // Both make the same number of loads.
     let (cached, in_memory) = (cycles(32 << 10, 1024), cycles(32 << 20, 1));
     assert!(in_memory > 1.5 * cached, "{in_memory} and {cached}");
 }
@@ -186,7 +187,7 @@ fn shares_add_up_to_the_run() {
     assert!((sum - of_core).abs() <= 1.0 + of_core * 1e-6, "{sum} and {of_core}");
 }
 
-/// Exceptions without end take time, so that a run ends after its cycles.
+/// Endless exceptions take time, so that a run with a limit of cycles ends.
 #[test]
 fn a_kernel_without_handlers_does_not_hang() {
     for level in LEVELS {

@@ -1,4 +1,4 @@
-//! Makes images of small packages from an archive on this host.
+//! Tests that make images from small packages in an archive on this host.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -178,7 +178,7 @@ fn an_image_is_made_once_and_then_needs_no_archive() {
     assert_eq!(std::fs::read(&made.kernel).expect("it exists"), b"7.1");
     let disk = std::fs::read(&made.initrd).expect("it exists");
     let has = |text: &str| disk.windows(text.len()).any(|part| part == text.as_bytes());
-    // What a module needs is loaded before it.
+    // Dependencies are loaded first.
     assert!(has("virtio_rng\n9pnet\n9pnet_virtio\nnetfs\n9p\n"), "the order");
     assert!(has("bin/busybox\0") && has("lib/modules/9p.ko\0") && has("TRAILER!!!\0") && !has("other.ko"));
     let left: Vec<_> =
@@ -221,7 +221,7 @@ fn a_damaged_image_is_made_again() {
         image_of(&packages, cache.path(), &server.source(), &mut notes).expect("the archive has all");
         assert_eq!(server.requests().len(), 3);
         assert_eq!(std::fs::read(file).expect("it exists"), content);
-        assert!(notes.0.iter().any(|note| note.ends_with("is damaged: it is made again")), "{:?}", notes.0);
+        assert!(notes.0.iter().any(|note| note.ends_with("is damaged: making it again")), "{:?}", notes.0);
     }
 }
 
@@ -233,7 +233,7 @@ fn an_interrupted_download_goes_on_where_it_ended() {
         server.files.lock().expect("no thread panics")[&format!("/debian/{}", packages.modules.path)].clone();
     let part = cache.path().join("packages").join(file_name(&packages.modules)).with_extension("part");
     std::fs::create_dir_all(part.parent().expect("it has one")).expect("the folder is writable");
-    // A part, the whole, and a part of something else.
+    // A part of the file, the whole file, and a part of another file.
     for (there, requests) in [(&content[..100], 1), (&content[..], 1), (b"another file".as_slice(), 2)] {
         std::fs::write(&part, there).expect("the folder is writable");
         let archive = Archive::at(&server.address);
@@ -278,7 +278,7 @@ fn the_newest_kernel_replaces_one_that_is_gone() {
     let text = format!("Origin: Debian\nSHA256:\n {} {} {LIST}\n", sha256(&list), list.len());
     server.put(&format!("{DISTRIBUTION}/{LIST}"), list);
     let mut notes = Notes::default();
-    // The test has no key of Debian: it goes on from the text that a check leaves.
+    // The test has no key of Debian, so it skips the signature check and starts from the signed text.
     let hash = hash_of_list(&text).expect("it is in the text");
     let found = list_with(&Archive::at(&server.address), &hash).expect("the hash is right");
     assert_eq!(Packages::newest(&found), Some(packages));

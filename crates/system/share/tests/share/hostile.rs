@@ -66,11 +66,11 @@ fn a_symbolic_link_is_not_followed() {
         assert!(client.set(fid, 8, [0; 3], 0).is_err());
         assert!(client.set(fid, 1, [0o777, 0, 0], 0).is_err());
         assert_eq!(client.call(70, &[words(&[ROOT, fid]), text("name")]), Err(Errno::PERM));
-        // From another folder it would lead elsewhere.
+        // A relative link would have another target in another folder.
         let rename = [words(&[ROOT]), text(name), words(&[ROOT]), text("moved")];
         assert_eq!(client.call(74, &rename), Err(Errno::PERM), "{name}");
     }
-    // The guest can put one nowhere.
+    // The guest cannot create a link.
     assert_eq!(client.call(16, &[words(&[ROOT]), text("new"), text("/etc"), words(&[0])]), Err(Errno::PERM));
     assert_eq!(fs::read(outer.path().join("secret")).unwrap(), SECRET);
 }
@@ -97,7 +97,7 @@ fn files_that_are_not_regular_are_neither_opened_nor_made() {
 
 #[test]
 fn another_file_system_below_the_folder_is_not_reached() {
-    // /proc is one on each host.
+    // Every host has /proc as a separate file system.
     let mut client = Client::new("/".as_ref(), Access::Read);
     assert_eq!(client.walk(1, &["proc"]), Err(Errno::XDEV));
 }
@@ -136,7 +136,7 @@ fn a_reply_never_exceeds_its_room_or_the_agreed_size() {
 fn malformed_requests_are_refused() {
     let (_outer, mut client) = beside_a_secret();
     let version = message(100, &[words(&[8192]), text("9P2000.L")].concat());
-    // Too short, and with a length that is not its own.
+    // Too short, or with a wrong length in the header.
     for bytes in [&version[..0], &version[..6], &version[..12], &[version.clone(), vec![0]].concat()] {
         assert_eq!(client.0.serve(bytes, MOST_MESSAGE), None);
     }
@@ -152,7 +152,7 @@ fn malformed_requests_are_refused() {
     assert_eq!(reply[4], 7, "a version must be agreed on before");
 }
 
-/// The kinds of requests but that for a version, which ends all fids.
+/// All kinds of requests except Tversion, which ends all fids.
 const KINDS: &[u8] =
     &[8, 12, 14, 16, 18, 22, 24, 26, 40, 50, 52, 54, 70, 72, 74, 76, 104, 108, 110, 116, 118, 120, 122];
 const NAMES: &[&str] = &["file", "inner", "up", "parent", "root", "..", "secret", "new", "", "../secret"];

@@ -1,4 +1,4 @@
-//! Uses a shared folder as a guest does, and as a hostile guest does.
+//! Tests of a shared folder with well-behaved and hostile guests.
 
 mod client;
 mod hostile;
@@ -37,7 +37,7 @@ fn a_guest_reads_files_and_folders() {
     client.open(2, 0).expect("it opens");
     let expected = [(".", 4), ("..", 4), ("file", 8), ("inner", 4), ("link", 10)];
     let expected: Vec<_> = expected.map(|(name, kind)| (name.to_owned(), kind)).into();
-    // All at once, and one at a time.
+    // All entries in one reply, and one entry per reply.
     assert_eq!(client.list(2, 4096).as_ref(), Ok(&expected));
     assert_eq!(client.list(2, 30).as_ref(), Ok(&expected));
     assert_eq!(client.walk(3, &["link"]), Ok(1));
