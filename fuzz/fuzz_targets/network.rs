@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use libfuzzer_sys::fuzz_target;
-use longma_system::net::{Frames, MOST_FRAME, Network, UserOptions};
+use longma_system::net::{Frames, MAX_FRAME_BYTES, Network, UserOptions};
 
 fuzz_target!(|data: &[u8]| {
     let options = UserOptions { isolated: true, ..UserOptions::default() };
@@ -20,7 +20,7 @@ fuzz_target!(|data: &[u8]| {
         now_ns += u64::from(*milliseconds) * 1_000_000;
         network.exchange(&mut frames, now_ns, Duration::ZERO);
         while let Some(answer) = frames.take() {
-            assert!(answer.len() <= MOST_FRAME);
+            assert!(answer.len() <= MAX_FRAME_BYTES);
         }
         rest = next;
     }

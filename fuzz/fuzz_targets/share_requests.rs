@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use longma_share::{Access, MOST_MESSAGE, Share};
+use longma_share::{Access, MAX_MESSAGE_BYTES, Share};
 
 /// A folder with the shared one and a file beside it.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -20,8 +20,8 @@ const ATTACH: &[u8] = b"\x17\0\0\0\x68\0\0\0\0\0\0\xff\xff\xff\xff\0\0\0\0\0\0\0
 
 fuzz_target!(|data: &[u8]| {
     let mut share = Share::open(&FOLDER.join("shared"), Access::Write).expect("it is a folder");
-    assert_eq!(share.serve(FIRST, MOST_MESSAGE).expect("there is a reply")[4], 101);
-    assert_eq!(share.serve(ATTACH, MOST_MESSAGE).expect("there is a reply")[4], 105);
+    assert_eq!(share.serve(FIRST, MAX_MESSAGE_BYTES).expect("there is a reply")[4], 101);
+    assert_eq!(share.serve(ATTACH, MAX_MESSAGE_BYTES).expect("there is a reply")[4], 105);
     let mut rest = data;
     // The length of a request's fields, its kind, and the room for the reply.
     while let Some((&[bytes, kind, room], behind)) = rest.split_first_chunk() {

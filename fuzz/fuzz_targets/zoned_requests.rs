@@ -5,16 +5,16 @@
 use libfuzzer_sys::fuzz_target;
 use longma_zoned_server::testing::{RequestError, RequestReader};
 
-const LONGEST: usize = 1000;
+const MAX_BYTES: usize = 1000;
 
 fn requests(input: &[u8], piece: usize) -> Result<Vec<Vec<Vec<u8>>>, RequestError> {
-    let (mut reader, mut requests) = (RequestReader::new(LONGEST), Vec::new());
+    let (mut reader, mut requests) = (RequestReader::new(MAX_BYTES), Vec::new());
     for mut piece in input.chunks(piece) {
         while let Some(words) = reader.next(&mut piece)? {
             requests.push(words);
         }
         assert!(piece.is_empty());
-        assert!(reader.held_bytes() <= LONGEST);
+        assert!(reader.held_bytes() <= MAX_BYTES);
     }
     Ok(requests)
 }

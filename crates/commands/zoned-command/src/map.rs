@@ -17,7 +17,7 @@ pub enum Map {
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 /// Attempts of a change while a merge makes room. Each does a part of the merge.
-const MOST_ATTEMPTS: u32 = 1_000_000;
+const MAX_ATTEMPTS: u32 = 1_000_000;
 
 /// The settings of sorted runs that correspond to those of a tree.
 pub fn runs_options(options: &Options) -> runs::Options {
@@ -133,7 +133,7 @@ impl Map {
 /// Applies a batch. While a merge makes room, tries again: each attempt does a part of the merge.
 fn apply_with_patience(map: &runs::Store<Device>, batch: &runs::Batch) -> runs::Result<()> {
     let mut applied = map.apply(batch);
-    for _ in 0..MOST_ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         if !matches!(applied, Err(runs::Error::Full { is_merging: true, .. })) {
             break;
         }

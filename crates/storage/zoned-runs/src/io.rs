@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The smallest page, bytes. A page is a device block, or several.
-const SMALLEST_PAGE_BYTES: u32 = 4096;
+const MIN_PAGE_BYTES: u32 = 4096;
 
 /// The purpose of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub struct Io<D> {
 
 /// The size of a page on a device with this geometry, bytes.
 pub fn page_bytes(geometry: &Geometry) -> usize {
-    geometry.block_bytes.max(SMALLEST_PAGE_BYTES) as usize
+    geometry.block_bytes.max(MIN_PAGE_BYTES) as usize
 }
 
 impl<D: ZonedDevice> Io<D> {

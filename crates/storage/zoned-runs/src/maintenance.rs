@@ -25,11 +25,11 @@ const SLICE_BYTES: u64 = 16 << 10;
 /// write buffer.
 const COMMIT_BYTES: u64 = 16 << 20;
 /// Minimum size that is charged for a batch, because it takes at least a page of the log.
-const LEAST_BATCH_BYTES: u64 = 512;
+const MIN_BATCH_BYTES: u64 = 512;
 /// One of this many keys is looked up in older runs, to estimate how many records a run makes obsolete.
 const SAMPLED: u64 = 64;
 /// All runs are merged when this percentage of the records is obsolete.
-const MOST_OBSOLETE_PERCENT: u64 = 25;
+const MAX_OBSOLETE_PERCENT: u64 = 25;
 /// The same percentages if few zones are free, and if there are too few for puts.
 const OBSOLETE_PERCENT_IF_SHORT: u64 = 10;
 const OBSOLETE_PERCENT_IF_FULL: u64 = 2;
@@ -43,7 +43,7 @@ fn pieces(tables: impl IntoIterator<Item = Arc<Table>>) -> Vec<Piece> {
 impl Writer {
     /// Does the work that is due for `bytes` bytes of changes.
     pub fn maintain<D: ZonedDevice>(&mut self, shared: &Shared<D>, bytes: u64) -> Result<()> {
-        self.credit += bytes.max(LEAST_BATCH_BYTES);
+        self.credit += bytes.max(MIN_BATCH_BYTES);
         let memory = Arc::clone(&shared.version().memory);
         let sizes = shared.sizes();
         let limit = sizes.flush_bytes();
@@ -65,7 +65,7 @@ impl Writer {
         let mut done = self.step_flush(shared, 2 * credit)?;
         let is_short = self.zones.free() < shared.sizes().reserve_zones() + self.zones.usable() / 16;
         let urgency = if is_short { 4 } else { 1 };
-        self.plan(shared, if is_short { OBSOLETE_PERCENT_IF_SHORT } else { MOST_OBSOLETE_PERCENT })?;
+        self.plan(shared, if is_short { OBSOLETE_PERCENT_IF_SHORT } else { MAX_OBSOLETE_PERCENT })?;
         for number in (0..self.merges.len()).rev() {
             let runs =
                 shared.version().runs.iter().filter(|run| run.tier + 1 == self.merges[number].tier).count();
@@ -140,7 +140,7 @@ impl Writer {
         let free = |run: &Arc<Run>| !run.is_open && run.merging_into == 0;
         let records: u64 = version.runs.iter().map(|run| run.records()).sum();
         let obsolete = obsolete_records(&version.runs);
-        let is_short = most_obsolete < MOST_OBSOLETE_PERCENT;
+        let is_short = most_obsolete < MAX_OBSOLETE_PERCENT;
         let large = version.runs.iter().map(|run| run.pages()).sum::<u64>() * shared.io.page_bytes as u64;
         if obsolete * 100 > records * most_obsolete && (is_short || large > 4 * shared.sizes().flush_bytes())
         {

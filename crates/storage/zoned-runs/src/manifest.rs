@@ -17,7 +17,7 @@ const FORMAT: u32 = 1;
 /// Magic number, checksum and length.
 const HEADER_BYTES: usize = 16;
 /// The greatest valid number in a manifest, so that sums do not overflow.
-const GREATEST: u64 = 1 << 48;
+const MAX_NUMBER: u64 = 1 << 48;
 
 /// The state of a map on its device.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,7 +112,7 @@ impl Manifest {
     }
 
     fn decode_rest(input: &mut Input<'_>, map: Option<u64>, generation: Option<u64>) -> Option<Self> {
-        let mut number = || input.varint().filter(|&number| number <= GREATEST);
+        let mut number = || input.varint().filter(|&number| number <= MAX_NUMBER);
         let (next_table, next_run, next_batch) = (number()?, number()?, number()?);
         let mut log_zones = Vec::new();
         for _ in 0..input.length()? {
@@ -122,7 +122,7 @@ impl Manifest {
         for _ in 0..input.length()? {
             let (id, tier, is_open) =
                 (input.varint()?, u8::try_from(input.varint()?).ok()?, input.varint()? != 0);
-            let (merging_into, shadowing) = (input.varint()?, input.varint()?.min(GREATEST));
+            let (merging_into, shadowing) = (input.varint()?, input.varint()?.min(MAX_NUMBER));
             let mut pieces = Vec::new();
             for _ in 0..input.length()? {
                 pieces.push(decode_piece(input)?);
@@ -292,6 +292,7 @@ fn decode_piece(input: &mut Input<'_>) -> Option<Piece> {
         first,
         last,
     });
-    let is_possible = start <= GREATEST && records <= GREATEST / 1024 && tombstones <= records && pages > 0;
+    let is_possible =
+        start <= MAX_NUMBER && records <= MAX_NUMBER / 1024 && tombstones <= records && pages > 0;
     (is_possible && table.first <= table.last).then_some(Piece { table, low })
 }

@@ -21,7 +21,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 
 /// The minimum number of open zones that a device must allow, for the log, a flush and merges.
-const FEWEST_OPEN: u32 = 4;
+const MIN_OPEN_ZONES: u32 = 4;
 
 /// An upper bound for the number of tables written between two manifests.
 const SKIPPED_TABLES: u64 = 1 << 16;
@@ -294,9 +294,9 @@ fn check_device<D: ZonedDevice>(device: &D) -> Result<()> {
         return unsuitable(format!("its zones are smaller than 16 pages of {page} bytes"));
     }
     for limit in [geometry.max_open_zones, geometry.max_active_zones] {
-        if limit > 0 && limit < FEWEST_OPEN {
+        if limit > 0 && limit < MIN_OPEN_ZONES {
             return unsuitable(format!(
-                "it allows {limit} open zones: the log, a flush and merges need {FEWEST_OPEN}"
+                "it allows {limit} open zones: the log, a flush and merges need {MIN_OPEN_ZONES}"
             ));
         }
     }

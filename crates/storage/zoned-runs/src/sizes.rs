@@ -7,7 +7,7 @@ use longma_zoned_device::Geometry;
 /// The smallest limit of a batch, bytes.
 const SHORT_BATCH_BYTES: u64 = 64 << 10;
 /// The fewest sequential zones.
-const FEWEST_ZONES: u64 = 16;
+const MIN_ZONES: u64 = 16;
 
 /// The sizes for a device and a write buffer.
 #[derive(Clone, Copy)]
@@ -65,7 +65,7 @@ impl Sizes {
             sizes.reserve_zones() + records.div_ceil(sizes.zone_bytes()) + 2
         };
         // The reserve grows with the number of zones, by less than one zone each, so this search ends.
-        let mut zones = FEWEST_ZONES;
+        let mut zones = MIN_ZONES;
         loop {
             let sequential_zones = u32::try_from(zones).unwrap_or(u32::MAX);
             let needed = needs(Self { geometry: Geometry { sequential_zones, ..self.geometry }, ..*self });
@@ -97,7 +97,7 @@ mod tests {
                 max_active_zones: 0,
             };
             let fewest = Sizes { geometry, write_buffer_bytes }.fewest_zones();
-            prop_assert!((FEWEST_ZONES..10_000_000).contains(&fewest), "{fewest}");
+            prop_assert!((MIN_ZONES..10_000_000).contains(&fewest), "{fewest}");
         }
     }
 }

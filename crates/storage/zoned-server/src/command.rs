@@ -311,16 +311,16 @@ impl Arguments {
 
     fn scan(self) -> Result<Command, String> {
         const COUNT: u64 = 10;
-        const LONGEST_PATTERN: usize = 1024;
+        const MAX_PATTERN_BYTES: usize = 1024;
         let cursor = number(&self.words[0]).ok_or("the cursor is not a number")?;
         let (mut pattern, mut count, mut at) = (None, COUNT, 1);
         while let Some(option) = self.words.get(at) {
             match option.to_ascii_uppercase().as_slice() {
                 b"MATCH" => {
                     let text = self.words.get(at + 1).ok_or("MATCH needs a pattern")?;
-                    if text.len() > LONGEST_PATTERN {
+                    if text.len() > MAX_PATTERN_BYTES {
                         return Err(format!(
-                            "the pattern has {} bytes: patterns have at most {LONGEST_PATTERN}",
+                            "the pattern has {} bytes: patterns have at most {MAX_PATTERN_BYTES}",
                             text.len()
                         ));
                     }
@@ -380,8 +380,8 @@ impl Arguments {
 
 /// Checks a name for CLIENT SETNAME.
 fn client_name(name: Vec<u8>) -> Result<Vec<u8>, String> {
-    const LONGEST: usize = 256;
-    match name.len() <= LONGEST && name.iter().all(u8::is_ascii_graphic) {
+    const MAX_NAME_BYTES: usize = 256;
+    match name.len() <= MAX_NAME_BYTES && name.iter().all(u8::is_ascii_graphic) {
         true => Ok(name),
         false => Err("names have at most 256 printable ASCII characters and no spaces".into()),
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(crate) const FREE_BYTES: usize = 64 << 10;
 
 /// The least limit on commands and replies, bytes.
-const LEAST_BYTES: usize = 1 << 10;
+const MIN_BYTES: usize = 1 << 10;
 
 /// Limits on the resources of clients. The limits on commands and replies must be at least 1 KiB, that on buffers 64
 /// KiB.
@@ -53,8 +53,8 @@ impl Limits {
     pub(crate) fn check(&self) -> Result<(), ServerError> {
         for (what, given, least) in [
             ("clients", self.clients, 1),
-            ("command_bytes", self.command_bytes, LEAST_BYTES),
-            ("reply_bytes", self.reply_bytes, LEAST_BYTES),
+            ("command_bytes", self.command_bytes, MIN_BYTES),
+            ("reply_bytes", self.reply_bytes, MIN_BYTES),
             ("pipeline", self.pipeline, 1),
             ("buffer_bytes", self.buffer_bytes, FREE_BYTES),
         ] {

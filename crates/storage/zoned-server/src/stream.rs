@@ -130,15 +130,15 @@ impl Stream {
     /// Ends the connection so that the client gets the last replies. Closing a socket with unread requests would reset
     /// it.
     pub fn close(mut self) {
-        const LONGEST: Duration = Duration::from_millis(100);
-        const MOST_BYTES: usize = 1 << 20;
+        const MAX_CLOSE_TIME: Duration = Duration::from_millis(100);
+        const MAX_DISCARDED_BYTES: usize = 1 << 20;
         if let Layer::Tls(stream) = &mut self.layer {
             stream.conn.send_close_notify();
             let _ = stream.flush();
         }
         let _ = self.socket.shutdown(Shutdown::Write);
-        let (deadline, mut buffer, mut bytes) = (Instant::now() + LONGEST, [0; 4096], 0);
-        while bytes < MOST_BYTES && Instant::now() < deadline {
+        let (deadline, mut buffer, mut bytes) = (Instant::now() + MAX_CLOSE_TIME, [0; 4096], 0);
+        while bytes < MAX_DISCARDED_BYTES && Instant::now() < deadline {
             match self.wait(Ready { read: true, write: false }, Some(deadline)) {
                 Ok(Ready { read: true, .. }) => {}
                 _ => break,

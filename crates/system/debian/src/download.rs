@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes between reports of progress.
 const CHUNK: usize = 1 << 16;
 /// The maximum bytes of a download.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// Receives progress, to display it.
 pub trait Observer {
@@ -127,8 +127,8 @@ impl Archive {
             };
             file.write_all(&chunk[..count]).map_err(refused)?;
             done += count as u64;
-            if done > MOST_BYTES {
-                return Err(Failure::Other(format!("{path} has more than {MOST_BYTES} bytes")));
+            if done > MAX_BYTES {
+                return Err(Failure::Other(format!("{path} has more than {MAX_BYTES} bytes")));
             }
             observer.reach(done);
         }

@@ -5,9 +5,9 @@ use std::io::{self, Read};
 use lzma_rust2::XzReader;
 
 /// The maximum bytes of a file in a package.
-const MOST_FILE: u64 = 256 << 20;
+const MAX_FILE_BYTES: u64 = 256 << 20;
 /// The maximum bytes of a package's files together.
-const MOST_FILES: u64 = 4 << 30;
+const MAX_TOTAL_BYTES: u64 = 4 << 30;
 
 /// A package cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub fn files(
         "data.tar.xz" => Box::new(XzReader::new(content, true)),
         _ => return Err(PackageError::Format("its files are compressed by a program other than xz")),
     };
-    let mut archive = tar::Archive::new(bytes.take(MOST_FILES));
+    let mut archive = tar::Archive::new(bytes.take(MAX_TOTAL_BYTES));
     let mut found = Vec::new();
     for entry in archive.entries()? {
         let entry = entry?;
@@ -76,9 +76,9 @@ pub fn unpack(path: &str, content: Vec<u8>) -> io::Result<Vec<u8>> {
 /// Reads up to the limit of a file.
 pub fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
-    from.take(MOST_FILE + 1).read_to_end(&mut content)?;
-    match content.len() as u64 > MOST_FILE {
-        true => Err(io::Error::other(format!("a file has more than {MOST_FILE} bytes"))),
+    from.take(MAX_FILE_BYTES + 1).read_to_end(&mut content)?;
+    match content.len() as u64 > MAX_FILE_BYTES {
+        true => Err(io::Error::other(format!("a file has more than {MAX_FILE_BYTES} bytes"))),
         false => Ok(content),
     }
 }

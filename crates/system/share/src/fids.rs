@@ -9,7 +9,7 @@ use crate::folder::Place;
 use crate::listing::Listing;
 
 /// The maximum bytes of memory for the listings of all open folders.
-const MOST_LISTED_BYTES: usize = 64 << 20;
+const MAX_LISTED_BYTES: usize = 64 << 20;
 
 /// A file that the guest has opened.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl Fids {
             Some(Opened::Folder(folder, listing)) => {
                 if is_start {
                     self.listed_bytes -= std::mem::take(listing).bytes;
-                    *listing = Listing::read(folder, MOST_LISTED_BYTES - self.listed_bytes)?;
+                    *listing = Listing::read(folder, MAX_LISTED_BYTES - self.listed_bytes)?;
                     self.listed_bytes += listing.bytes;
                 }
                 Ok(listing)

@@ -11,4 +11,4 @@ mod request;
 mod server;
 mod wire;
 
-pub use server::{Access, MOST_MESSAGE, Share, ShareError};
+pub use server::{Access, MAX_MESSAGE_BYTES, Share, ShareError};

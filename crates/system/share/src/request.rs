@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use crate::wire::{Fields, HEADER};
 
 /// The number of names in a walk.
-const MOST_NAMES: usize = 16;
+const MAX_NAMES: usize = 16;
 
 /// A message: its header, and the unparsed fields.
 #[derive(Debug)]
@@ -238,7 +238,7 @@ impl<'a> Request<'a> {
             }
             110 => {
                 let (fid, newfid, count) = (next.u32()?, next.u32()?, usize::from(next.u16()?));
-                if count > MOST_NAMES {
+                if count > MAX_NAMES {
                     return Err(Errno::INVAL);
                 }
                 let names = (0..count).map(|_| next.name()).collect::<Result<_, _>>()?;

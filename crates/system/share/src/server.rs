@@ -15,11 +15,11 @@ use crate::request::{Change, ERROR, Message, Request};
 use crate::wire::{HEADER, Reply};
 
 /// The maximum bytes of a message.
-pub const MOST_MESSAGE: usize = 256 << 10;
+pub const MAX_MESSAGE_BYTES: usize = 256 << 10;
 /// The minimum message size that a guest can negotiate, which has room for every reply without data.
-const LEAST_MESSAGE: u32 = 4096;
+const MIN_MESSAGE_BYTES: u32 = 4096;
 /// The maximum number of fids.
-const MOST_FIDS: usize = 4096;
+const MAX_FIDS: usize = 4096;
 /// The number that stands for no fid (P9_NOFID).
 const NO_FID: u32 = u32::MAX;
 /// The flag of an unlink of a folder (P9_DOTL_AT_REMOVEDIR).
@@ -74,7 +74,7 @@ impl Share {
         let root = Place::root(path).map_err(|error| ShareError::Folder(error.into()))?;
         let descriptors = Descriptors::new().map_err(|error| ShareError::Descriptors(error.into()))?;
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let fids = Fids::new(usize::try_from(open_files / 4).unwrap_or(MOST_FIDS).clamp(16, MOST_FIDS));
+        let fids = Fids::new(usize::try_from(open_files / 4).unwrap_or(MAX_FIDS).clamp(16, MAX_FIDS));
         Ok(Self { root, descriptors, access, fids, message_bytes: 0 })
     }
 
@@ -86,7 +86,7 @@ impl Share {
     /// Serves a request. The reply has up to `room` bytes; a longer one becomes an error. `None` if the request's header
     /// is malformed or there is no room for an error: the guest gets no reply.
     pub fn serve(&mut self, request: &[u8], room: usize) -> Option<Vec<u8>> {
-        let message = Message::new(request).filter(|_| request.len() <= MOST_MESSAGE)?;
+        let message = Message::new(request).filter(|_| request.len() <= MAX_MESSAGE_BYTES)?;
         let room = match self.message_bytes {
             0 => room,
             limit => room.min(limit as usize),
@@ -162,11 +162,11 @@ impl Share {
     }
 
     fn version(&mut self, msize: u32, version: &[u8], reply: &mut Reply) -> Result<(), Errno> {
-        if msize < LEAST_MESSAGE {
+        if msize < MIN_MESSAGE_BYTES {
             return Err(Errno::INVAL);
         }
         self.reset();
-        let bytes = msize.min(MOST_MESSAGE as u32);
+        let bytes = msize.min(MAX_MESSAGE_BYTES as u32);
         let is_known = version == b"9P2000.L";
         self.message_bytes = if is_known { bytes } else { 0 };
         reply.put(bytes.to_le_bytes()).text(if is_known { version } else { b"unknown" });

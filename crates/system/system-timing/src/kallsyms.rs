@@ -15,9 +15,9 @@ const NAMES_PER_MARKER: usize = 256;
 /// The alignment of the tables.
 const ALIGNMENT: usize = 4;
 /// The maximum length of a token, bytes.
-const LONGEST_TOKEN: u16 = 64;
+const MAX_TOKEN_BYTES: u16 = 64;
 /// The maximum number of markers, which allows a million names.
-const MOST_MARKERS: usize = 4096;
+const MAX_MARKERS: usize = 4096;
 /// The maximum size of 256 names, bytes.
 const NAMES_BYTES: usize = 256 * 512;
 /// The alignment at which a kernel moves itself. Source: Linux, arch/loongarch/kernel/relocate.c.
@@ -168,7 +168,7 @@ fn is_index(bytes: &[u8], at: usize) -> bool {
     offset(0) == 0
         && (1..TOKENS).all(|number| {
             let step = offset(number).wrapping_sub(offset(number - 1));
-            (2..=LONGEST_TOKEN).contains(&step)
+            (2..=MAX_TOKEN_BYTES).contains(&step)
         })
 }
 
@@ -176,7 +176,7 @@ fn is_index(bytes: &[u8], at: usize) -> bool {
 fn tokens_before(bytes: &[u8], index: usize) -> Option<usize> {
     let offset = |number: usize| half(bytes, index + 2 * number).map_or(0, usize::from);
     let highest = index.checked_sub(offset(TOKENS - 1) + 2)? / ALIGNMENT * ALIGNMENT;
-    let lowest = highest.saturating_sub(usize::from(LONGEST_TOKEN) + ALIGNMENT);
+    let lowest = highest.saturating_sub(usize::from(MAX_TOKEN_BYTES) + ALIGNMENT);
     (lowest..=highest)
         .rev()
         .step_by(ALIGNMENT)
@@ -189,7 +189,7 @@ fn names_before(bytes: &[u8], tokens: usize) -> Option<(usize, usize)> {
     let last = word(bytes, first)? as usize;
     while word(bytes, first)? != 0 {
         let before = first.checked_sub(4)?;
-        if markers >= MOST_MARKERS || word(bytes, before)? >= word(bytes, first)? {
+        if markers >= MAX_MARKERS || word(bytes, before)? >= word(bytes, first)? {
             return None;
         }
         (markers, first) = (markers + 1, before);

@@ -6,7 +6,7 @@ use object::{Object, ObjectSection, ObjectSymbol, SectionKind, SymbolKind};
 /// Code without a symbol is grouped into ranges of this many bytes.
 const UNNAMED_BYTES: u64 = 4096;
 /// The maximum length of a function. Usually the next symbol ends it.
-const LONGEST_BYTES: u64 = 1 << 20;
+const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
 /// The file has no usable symbols.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -81,7 +81,7 @@ impl KernelSymbols {
     pub fn find(&self, address: u64) -> Place {
         let after = self.places.partition_point(|place| place.start <= address);
         match self.places[..after].last() {
-            Some(place) if address - place.start < LONGEST_BYTES => place.clone(),
+            Some(place) if address - place.start < MAX_FUNCTION_BYTES => place.clone(),
             _ => {
                 let start = address / UNNAMED_BYTES * UNNAMED_BYTES;
                 Place { start, function: format!("[{start:#x}]"), object: "kernel".into() }

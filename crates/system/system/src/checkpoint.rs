@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use crate::checkpoint_file::{FormatError, RestoreError, SaveError};
 use crate::checkpoint_file::{Impossible, MAX_RUN_BYTES, Reader, Run, Writer, check};
 use crate::core::SavedCore;
-use crate::machine::{Configuration, MOST_CORES, Machine, Turn};
+use crate::machine::{Configuration, MAX_CORES, Machine, Turn};
 use crate::memory::{Memory, PAGE_BYTES};
 use crate::platform::SavedPlatform;
 
@@ -180,7 +180,7 @@ impl<R: Read + Seek> Checkpoint<R> {
         check(&mut file)?;
         file.rewind()?;
         let (saved, runs): (SavedMachine, _) = Reader::new(file)?;
-        if saved.cores.is_empty() || saved.cores.len() > MOST_CORES || !saved.has_times() {
+        if saved.cores.is_empty() || saved.cores.len() > MAX_CORES || !saved.has_times() {
             return Err(FormatError::Layout("the cores or the time are those of no machine".into()));
         }
         Ok(Self { saved, runs })

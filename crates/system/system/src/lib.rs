@@ -25,7 +25,7 @@ pub use core::{COUNTER_HZ, CYCLES_PER_TICK};
 pub use exception::{Exception, line};
 pub use gdb::{Debugger, Turn};
 pub use longma_share::{Access, Share, ShareError};
-pub use machine::{BusFull, Configuration, ConfigurationError, MOST_CORES, Machine, Stop};
+pub use machine::{BusFull, Configuration, ConfigurationError, MAX_CORES, Machine, Stop};
 pub use memory::{Memory, MemoryError};
 pub use pace::Pace;
 pub use platform::{

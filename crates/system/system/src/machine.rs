@@ -11,13 +11,13 @@ use crate::core::observed::{Observation, ObservedCode, Timing};
 use crate::core::{Bus, Core, NS_PER_CYCLE, Pause, Translation};
 use crate::memory::{Memory, MemoryError};
 use crate::net::Network;
-use crate::platform::{Disk, MOST_DEVICES, Platform, PowerRequest, SharedFolder, Transport};
+use crate::platform::{Disk, MAX_DEVICES, Platform, PowerRequest, SharedFolder, Transport};
 
 /// The program counter after reset. Source: LoongArch Reference Manual, volume 1, section 6.3 (reset).
 const RESET_ADDRESS: u64 = 0x1c00_0000;
 
 /// The maximum number of cores of a machine.
-pub const MOST_CORES: usize = 16;
+pub const MAX_CORES: usize = 16;
 
 /// Cycles of a turn if the machine has several cores. A core sees in its next turn what the others did.
 const TURN: u64 = 2_000;
@@ -28,7 +28,7 @@ const OBSERVED_TURN: u64 = 1_000;
 /// The configuration of a machine.
 #[derive(Clone, Debug)]
 pub struct Configuration {
-    /// The number of cores, 1 to [`MOST_CORES`].
+    /// The number of cores, 1 to [`MAX_CORES`].
     pub cores: usize,
     /// The size of memory in bytes.
     pub memory_bytes: u64,
@@ -50,7 +50,7 @@ impl Default for Configuration {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigurationError {
     /// The number of cores is not supported.
-    #[error("{0} cores: a machine has from 1 to {MOST_CORES}")]
+    #[error("{0} cores: a machine has from 1 to {MAX_CORES}")]
     Cores(usize),
     /// The memory cannot be allocated.
     #[error(transparent)]
@@ -62,7 +62,7 @@ pub enum ConfigurationError {
 
 /// The PCI bus has no room for a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a machine has up to {MOST_DEVICES} PCI devices")]
+#[error("a machine has up to {MAX_DEVICES} PCI devices")]
 pub struct BusFull;
 
 /// Why the machine stopped.
@@ -84,7 +84,7 @@ pub enum Stop {
 
 /// The maximum of cycles by which a core lags behind while the debugger holds it. It runs through them at once when it is
 /// released, so that short holds, such as steps of other cores, do not change a run.
-const MOST_LAG: u64 = 1_000_000;
+const MAX_LAG: u64 = 1_000_000;
 
 /// The cores run until the same cycle, one after the other.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ impl Machine {
     /// The number of cores is not usable, or the memory cannot be allocated.
     pub fn new(configuration: &Configuration) -> Result<Self, ConfigurationError> {
         let count = configuration.cores;
-        if !(1..=MOST_CORES).contains(&count) {
+        if !(1..=MAX_CORES).contains(&count) {
             return Err(ConfigurationError::Cores(count));
         }
         let memory = Memory::new(configuration.memory_bytes)?;
@@ -335,7 +335,7 @@ impl Machine {
                 core.begin_turn(&mut frame.state, self.now);
             }
             if self.bus.debug.stays(number) {
-                core.pass_to(turn.end.saturating_sub(MOST_LAG));
+                core.pass_to(turn.end.saturating_sub(MAX_LAG));
                 turn.are_idle = false;
                 continue;
             }

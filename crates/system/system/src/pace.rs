@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::machine::{Machine, Stop};
 
 /// The longest wait for a frame at a time, so that the caller can attend to the console.
-const LONGEST_WAIT: Duration = Duration::from_millis(10);
+const MAX_WAIT: Duration = Duration::from_millis(10);
 
 /// Exchanges the frames of a machine after each of its runs, and waits if the machine is ahead of the host.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ impl Pace {
         let now = Instant::now();
         let ahead = self.ahead(machine.cycles(), now);
         let wait = match stop {
-            Stop::Idle => LONGEST_WAIT,
-            Stop::Limit => ahead.min(LONGEST_WAIT),
+            Stop::Idle => MAX_WAIT,
+            Stop::Limit => ahead.min(MAX_WAIT),
             _ => Duration::ZERO,
         };
         machine.exchange_frames(wait);

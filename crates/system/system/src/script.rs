@@ -35,7 +35,7 @@ pub struct Late {
 
 /// The limit that applies to `expect` before the first `limit`.
 const DEFAULT_LIMIT_S: u64 = 60;
-const MOST_LIMIT_S: u64 = 1_000_000;
+const MAX_LIMIT_S: u64 = 1_000_000;
 const CYCLES_PER_S: u64 = crate::COUNTER_HZ as u64 * crate::CYCLES_PER_TICK;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Script {
                 "limit" => {
                     let given = argument.trim().parse().ok();
                     seconds = given
-                        .filter(|seconds| (1..=MOST_LIMIT_S).contains(seconds))
+                        .filter(|seconds| (1..=MAX_LIMIT_S).contains(seconds))
                         .ok_or(ScriptError::Limit(line))?;
                 }
                 _ => return Err(ScriptError::Command(line)),

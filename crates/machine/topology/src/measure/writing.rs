@@ -46,7 +46,7 @@ impl MeasurementResults {
         // The penalty excludes the load and the comparison: a branch whose operands are ready when it is fetched
         // does not wait for them.
         let penalty = clock.measured_cycles(self.mispredict_ps).saturating_sub(load + 1);
-        if let Some(branch) = core.branch.as_mut().filter(|_| penalty >= SHORTEST_PIPELINE) {
+        if let Some(branch) = core.branch.as_mut().filter(|_| penalty >= MIN_PIPELINE) {
             branch.mispredict = Some(Latency::Cycles(Cycles::new(penalty)));
             cite_measured(&mut branch.source);
         }
@@ -178,7 +178,7 @@ const DRAM_PS: u64 = 60_000;
 
 /// Stages between fetch and branch execution in the shortest pipelines: a smaller result is not a misprediction
 /// penalty.
-const SHORTEST_PIPELINE: u64 = 3;
+const MIN_PIPELINE: u64 = 3;
 
 fn cite_measured(source: &mut Cited) {
     if !source.0.iter().any(|name| &**name == "measured") {

@@ -26,7 +26,7 @@ const HEADERS: u32 = 40 + 8;
 const MIN_MTU: u32 = 1280;
 
 /// The maximum datagram size, bytes. With longer datagrams, losses would cost more than fewer packets save.
-const LARGEST_DATAGRAM: u32 = 16 << 10;
+const MAX_DATAGRAM_BYTES: u32 = 16 << 10;
 
 /// A NIC that uses a UDP socket.
 pub struct Udp {
@@ -59,7 +59,7 @@ impl Udp {
             datagrams: Mutex::new(BTreeMap::new()),
             buffer: vec![0; 1 << 16],
         };
-        let nic = DatagramNic::new(Box::new(medium), limits, "udp".into(), host, LARGEST_DATAGRAM)?;
+        let nic = DatagramNic::new(Box::new(medium), limits, "udp".into(), host, MAX_DATAGRAM_BYTES)?;
         Ok(Self { nic })
     }
 }
@@ -114,7 +114,7 @@ impl UdpMedium {
             .and_then(|mtu| u32::try_from(mtu).ok())
             .filter(|mtu| *mtu >= MIN_MTU)
             .unwrap_or(USUAL_PACKET_BYTES);
-        (mtu.saturating_sub(HEADERS)).min(LARGEST_DATAGRAM) as u16
+        (mtu.saturating_sub(HEADERS)).min(MAX_DATAGRAM_BYTES) as u16
     }
 }
 
@@ -197,7 +197,7 @@ mod tests {
         let peer = Peer::Socket(socket.local_addr().unwrap());
         let (datagrams, buffer) = (Mutex::default(), Vec::new());
         let mut medium = UdpMedium { socket, send_capacity: 0, datagrams, buffer };
-        assert_eq!(medium.max_datagram(peer), LARGEST_DATAGRAM as u16);
+        assert_eq!(medium.max_datagram(peer), MAX_DATAGRAM_BYTES as u16);
         medium.shrink(peer);
         assert_eq!(medium.max_datagram(peer), 1232);
     }

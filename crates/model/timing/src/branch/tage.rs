@@ -10,7 +10,7 @@ use super::{Counters, Outcome, Predict};
 /// Number of tagged tables.
 const TABLES: usize = 6;
 /// Shortest history of a tagged table, branches (the paper's five to eight components start at 2 to 5).
-const SHORTEST_HISTORY: f64 = 4.0;
+const MIN_HISTORY: f64 = 4.0;
 /// Default length of the longest history. The paper uses 200 for its eight-component predictor; here it is limited to
 /// 128.
 const DEFAULT_HISTORY_BITS: u32 = 128;
@@ -229,9 +229,9 @@ impl Tage {
     pub fn new(entries: u32, history_bits: Option<u32>) -> Self {
         let longest = history_bits.unwrap_or(DEFAULT_HISTORY_BITS).clamp(8, MAX_HISTORY_BITS);
         let size = 1usize << (entries / 8).max(2).ilog2().min(LANE_BITS);
-        let ratio = (f64::from(longest) / SHORTEST_HISTORY).powf(1.0 / (TABLES - 1) as f64);
+        let ratio = (f64::from(longest) / MIN_HISTORY).powf(1.0 / (TABLES - 1) as f64);
         let history_bits: [u32; LANES] =
-            std::array::from_fn(|i| ((SHORTEST_HISTORY * ratio.powi(i as i32)).round() as u32).min(longest));
+            std::array::from_fn(|i| ((MIN_HISTORY * ratio.powi(i as i32)).round() as u32).min(longest));
         Self {
             base: Counters::new(entries / 4),
             entries: vec![Entry::EMPTY; TABLES * size + 1].into(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use longma_share::{Access, MOST_MESSAGE, Share};
+use longma_share::{Access, MAX_MESSAGE_BYTES, Share};
 use rustix::io::Errno;
 
 pub const NO_FID: u32 = u32::MAX;
@@ -40,7 +40,8 @@ impl Client {
 
     /// Sends a request and returns the fields of the reply.
     pub fn call(&mut self, kind: u8, fields: &[Vec<u8>]) -> Result<Vec<u8>, Errno> {
-        let reply = self.0.serve(&message(kind, &fields.concat()), MOST_MESSAGE).expect("there is a reply");
+        let reply =
+            self.0.serve(&message(kind, &fields.concat()), MAX_MESSAGE_BYTES).expect("there is a reply");
         assert_eq!(u32::from_le_bytes(reply[..4].try_into().unwrap()) as usize, reply.len());
         assert_eq!(reply[5..7], [0x34, 0x12], "the tag");
         let fields = reply[7..].to_vec();

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
-use longma_share::{Access, MOST_MESSAGE, Share};
+use longma_share::{Access, MAX_MESSAGE_BYTES, Share};
 use proptest::prelude::*;
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::io::Errno;
@@ -138,7 +138,7 @@ fn malformed_requests_are_refused() {
     let version = message(100, &[words(&[8192]), text("9P2000.L")].concat());
     // Too short, or with a wrong length in the header.
     for bytes in [&version[..0], &version[..6], &version[..12], &[version.clone(), vec![0]].concat()] {
-        assert_eq!(client.0.serve(bytes, MOST_MESSAGE), None);
+        assert_eq!(client.0.serve(bytes, MAX_MESSAGE_BYTES), None);
     }
     assert_eq!(client.call(120, &[vec![0; 3]]), Err(Errno::PROTO));
     assert_eq!(client.call(120, &[vec![0; 5]]), Err(Errno::PROTO));
@@ -148,7 +148,7 @@ fn malformed_requests_are_refused() {
     assert_eq!(client.call(7, &[]), Err(Errno::OPNOTSUPP));
     let mut early = Share::open(std::env::temp_dir().as_path(), Access::Read).expect("it is a folder");
     let attach = [words(&[ROOT, NO_FID]), text(""), text(""), words(&[0])].concat();
-    let reply = early.serve(&message(104, &attach), MOST_MESSAGE).expect("there is a reply");
+    let reply = early.serve(&message(104, &attach), MAX_MESSAGE_BYTES).expect("there is a reply");
     assert_eq!(reply[4], 7, "a version must be agreed on before");
 }
 

@@ -10,7 +10,7 @@ use object::{Endianness, elf};
 use crate::translation::PHYSICAL_BITS;
 
 /// The maximum memory size of a kernel, in bytes.
-const LARGEST: u64 = 240 << 20;
+const MAX_BYTES: u64 = 240 << 20;
 
 /// Bytes of the header that state where the image is loaded.
 const HEADER_BYTES: usize = 64;
@@ -35,7 +35,7 @@ pub enum ImageError {
     #[error("the kernel's compressed payload is damaged: {0}")]
     Payload(#[from] std::io::Error),
     /// The image needs too much memory.
-    #[error("the kernel needs more than {} MiB", LARGEST >> 20)]
+    #[error("the kernel needs more than {} MiB", MAX_BYTES >> 20)]
     TooLarge,
     /// The ELF file is damaged or for another machine.
     #[error("the kernel is not a LoongArch64 ELF executable: {0}")]
@@ -76,7 +76,7 @@ impl Image {
         }
         let [entry, bytes, load] = [8, 16, 24].map(|offset| doubleword(file, offset));
         let (entry, load) = (entry & PHYSICAL_BITS, load & PHYSICAL_BITS);
-        if bytes.max(file.len() as u64) > LARGEST {
+        if bytes.max(file.len() as u64) > MAX_BYTES {
             return Err(ImageError::TooLarge);
         }
         let end = load + bytes.max(file.len() as u64);
@@ -101,7 +101,7 @@ impl Image {
             let data = segment.data(endian, file).map_err(|()| ImageError::Header("segment"))?;
             let (start, length) = (segment.p_paddr(endian) & PHYSICAL_BITS, segment.p_memsz(endian));
             bytes = bytes.saturating_add(length.max(data.len() as u64));
-            if bytes > LARGEST {
+            if bytes > MAX_BYTES {
                 return Err(ImageError::TooLarge);
             }
             // The entry point in the ELF header is a virtual address; this segment contains it.
@@ -131,8 +131,8 @@ fn decompress(file: &[u8]) -> Result<Vec<u8>, ImageError> {
     let mut image = Vec::new();
     // The last four bytes of the file may state the decompressed size; they are not trusted, and the limit always
     // holds.
-    zstd::stream::read::Decoder::new(payload)?.single_frame().take(LARGEST + 1).read_to_end(&mut image)?;
-    if image.len() as u64 > LARGEST {
+    zstd::stream::read::Decoder::new(payload)?.single_frame().take(MAX_BYTES + 1).read_to_end(&mut image)?;
+    if image.len() as u64 > MAX_BYTES {
         return Err(ImageError::TooLarge);
     }
     Ok(image)

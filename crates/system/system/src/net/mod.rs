@@ -12,9 +12,9 @@ use std::time::Duration;
 pub use user::{Forward, UserOptions};
 
 /// Bytes of the largest Ethernet frame, without its checksum.
-pub const MOST_FRAME: usize = 1514;
+pub const MAX_FRAME_BYTES: usize = 1514;
 /// The maximum number of frames that wait in each direction. More are dropped, as on a real network.
-const MOST_WAITING: usize = 512;
+const MAX_WAITING: usize = 512;
 
 /// A network is not usable.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub struct Frames {
 impl Frames {
     /// Sends a frame of the guest.
     pub fn send(&mut self, frame: Vec<u8>) {
-        if self.to_network.len() < MOST_WAITING {
+        if self.to_network.len() < MAX_WAITING {
             self.to_network.push_back(frame);
         }
     }
@@ -58,7 +58,7 @@ impl Frames {
     }
 
     fn has_room(&self) -> bool {
-        self.to_guest.len() < MOST_WAITING
+        self.to_guest.len() < MAX_WAITING
     }
 
     fn deliver(&mut self, frame: Vec<u8>) {

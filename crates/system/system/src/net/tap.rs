@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Carrier, Frames, MOST_FRAME};
+use super::{Carrier, Frames, MAX_FRAME_BYTES};
 
 /// An open tap device.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Tap {
         let mut buffer = [0; 1 << 16];
         while frames.has_room() {
             match self.0.read(&mut buffer) {
-                Ok(bytes @ 1..=MOST_FRAME) => frames.deliver(buffer[..bytes].to_vec()),
+                Ok(bytes @ 1..=MAX_FRAME_BYTES) => frames.deliver(buffer[..bytes].to_vec()),
                 // The NIC has no room for larger ones.
                 Ok(1..) => {}
                 _ => return,

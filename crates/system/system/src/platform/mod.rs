@@ -22,7 +22,7 @@ use extended::ExtendedInterrupts;
 use ipi::Ipi;
 use pch_pic::PchPic;
 use pci::PciHost;
-pub use pci::{Effects, MOST_DEVICES};
+pub use pci::{Effects, MAX_DEVICES};
 use rtc::Rtc;
 pub use saved::SavedPlatform;
 use uart::Uart;

@@ -12,7 +12,7 @@ const TABLES: usize = 6;
 /// History that an indirect branch adds, bits.
 const TARGET_BITS: u32 = 10;
 /// Shortest history of a tagged table, bits: one indirect branch.
-const SHORTEST_HISTORY: f64 = TARGET_BITS as f64;
+const MIN_HISTORY: f64 = TARGET_BITS as f64;
 /// Words of the history.
 const WORDS: usize = 4;
 /// Bits of a tag (the paper's: 9 to 15).
@@ -53,8 +53,8 @@ impl Ittage {
     /// tables. `longest` is the length of the longest history: 10 to 256 bits.
     pub fn new(entries: u32, longest: u32) -> Self {
         let size = (entries as usize / 8).max(1);
-        let ratio = (f64::from(longest) / SHORTEST_HISTORY).powf(1.0 / (TABLES - 1) as f64);
-        let length = |table: usize| (SHORTEST_HISTORY * ratio.powi(table as i32)).round() as u32;
+        let ratio = (f64::from(longest) / MIN_HISTORY).powf(1.0 / (TABLES - 1) as f64);
+        let length = |table: usize| (MIN_HISTORY * ratio.powi(table as i32)).round() as u32;
         Self {
             base: TargetBuffer::new(entries / 4),
             entries: vec![Entry::default(); TABLES * size].into(),

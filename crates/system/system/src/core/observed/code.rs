@@ -10,9 +10,9 @@ use super::super::code::{BLOCK, Block};
 use crate::memory::PAGE_BYTES;
 
 /// The maximum number of blocks. Software that makes ever new code executes more, which are all reported as one.
-const MOST_BLOCKS: usize = 1 << 20;
+const MAX_BLOCKS: usize = 1 << 20;
 /// The maximum number of pages of code whose translations are kept.
-const MOST_PAGES: usize = 1 << 16;
+const MAX_PAGES: usize = 1 << 16;
 /// The number of the block that stands for all further ones.
 const OTHER: u32 = 0;
 
@@ -72,7 +72,7 @@ impl ObservedCode {
         let known = self.numbers.get(&(key, hash)).copied();
         let number = match known.filter(|number| self.blocks[*number as usize].instructions == instructions) {
             Some(number) => number,
-            None if self.blocks.len() >= MOST_BLOCKS => OTHER,
+            None if self.blocks.len() >= MAX_BLOCKS => OTHER,
             None => {
                 let number = self.blocks.len() as u32;
                 self.blocks.push(ObservedBlock { start: key & !1, is_user: key & 1 == 1, instructions });
@@ -123,7 +123,7 @@ impl CodePages {
     }
 
     pub(super) fn set(&mut self, start: u64, physical: u64) {
-        if self.0.len() >= MOST_PAGES {
+        if self.0.len() >= MAX_PAGES {
             self.0.clear();
         }
         self.0.insert(start, physical);

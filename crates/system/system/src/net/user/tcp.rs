@@ -16,7 +16,7 @@ use super::{Forward, GATEWAY, GUEST, Routes};
 use crate::net::NetworkError;
 
 /// The maximum number of connections. More are refused.
-const MOST_CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 /// Bytes of the buffer of each direction of a connection.
 const BUFFER: usize = 1 << 16;
 /// How long the guest may take to acknowledge, in its time.
@@ -75,7 +75,7 @@ impl Connections {
             // A repeated segment. That of an open connection is for its socket.
             return is_pending;
         }
-        if self.pending.len() + self.open.len() >= MOST_CONNECTIONS {
+        if self.pending.len() + self.open.len() >= MAX_CONNECTIONS {
             return false;
         }
         let begun = routes.outside(to).and_then(|outside| connect(outside).ok());
@@ -114,7 +114,7 @@ impl Connections {
     /// Accepts connections at the forwarded ports, and connects to the guest.
     fn accept(&mut self, interface: &mut Interface, sockets: &mut SocketSet<'static>) {
         for (listener, guest_port) in &self.forwards {
-            while self.pending.len() + self.open.len() < MOST_CONNECTIONS {
+            while self.pending.len() + self.open.len() < MAX_CONNECTIONS {
                 let Ok((stream, _)) = listener.accept() else { break };
                 let port = self.next_port;
                 self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);

@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::Routes;
 
 /// The maximum number of flows. A new one replaces the oldest.
-const MOST_FLOWS: usize = 128;
+const MAX_FLOWS: usize = 128;
 /// The maximum number of datagrams of a flow that are received at once.
 const BURST: usize = 32;
 
@@ -39,7 +39,7 @@ impl Flows {
         };
         // A full buffer or an unreachable address loses the datagram.
         let _ = flow.socket.send(payload);
-        if self.0.len() >= MOST_FLOWS {
+        if self.0.len() >= MAX_FLOWS {
             self.0.pop_front();
         }
         self.0.push_back(flow);

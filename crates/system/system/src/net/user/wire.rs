@@ -11,7 +11,7 @@ use smoltcp::wire::{
 };
 
 use super::GATEWAY_MAC;
-use crate::net::{MOST_FRAME, MOST_WAITING};
+use crate::net::{MAX_FRAME_BYTES, MAX_WAITING};
 
 /// Bytes of the headers of a datagram: Ethernet, IPv4 and UDP.
 const HEADERS: [usize; 3] = [14, 20, 8];
@@ -26,7 +26,7 @@ pub struct Wire {
 impl Wire {
     /// Adds a frame of the guest, unless too many wait.
     pub fn receive(&mut self, frame: Vec<u8>) {
-        if self.received.len() < MOST_WAITING {
+        if self.received.len() < MAX_WAITING {
             self.received.push_back(frame);
         }
     }
@@ -63,7 +63,7 @@ impl Device for Wire {
     type TxToken<'a> = Room<'a>;
 
     fn receive(&mut self, _: Instant) -> Option<(Received, Room<'_>)> {
-        if self.sent.len() >= MOST_WAITING {
+        if self.sent.len() >= MAX_WAITING {
             return None;
         }
         let frame = self.received.pop_front()?;
@@ -71,13 +71,13 @@ impl Device for Wire {
     }
 
     fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
-        (self.sent.len() < MOST_WAITING).then_some(Room(&mut self.sent))
+        (self.sent.len() < MAX_WAITING).then_some(Room(&mut self.sent))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ethernet;
-        capabilities.max_transmission_unit = MOST_FRAME;
+        capabilities.max_transmission_unit = MAX_FRAME_BYTES;
         capabilities
     }
 }
@@ -91,7 +91,7 @@ pub fn datagram(
 ) -> Option<Vec<u8>> {
     let [ethernet_bytes, ip_bytes, udp_bytes] = HEADERS;
     let bytes = HEADERS.iter().sum::<usize>() + payload.len();
-    if bytes > MOST_FRAME {
+    if bytes > MAX_FRAME_BYTES {
         return None;
     }
     let mut frame = vec![0; bytes];

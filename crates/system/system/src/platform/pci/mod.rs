@@ -17,7 +17,7 @@ pub use msix::{Message, Vectors};
 pub use saved::SavedFunction;
 
 /// The maximum number of devices on the bus. Slot 0 is empty.
-pub const MOST_DEVICES: usize = 8;
+pub const MAX_DEVICES: usize = 8;
 /// Bytes of a device's window: the registers, the MSI-X table and the pending bits.
 pub const WINDOW_BYTES: u64 = 0x8000;
 
@@ -52,7 +52,7 @@ pub struct Effects {
 
 /// The maximum number of separate ranges, since a driver may send any number of descriptors. Beyond it, ranges are
 /// merged into one.
-const MOST_RANGES: usize = 256;
+const MAX_RANGES: usize = 256;
 
 impl Effects {
     /// Records that a device may have written a range of memory.
@@ -61,7 +61,7 @@ impl Effects {
         if range.0 == range.1 {
             return;
         }
-        if self.written.len() == MOST_RANGES {
+        if self.written.len() == MAX_RANGES {
             range = self.written.drain(..).fold(range, |all, part| (all.0.min(part.0), all.1.max(part.1)));
         }
         self.written.push(range);
@@ -85,7 +85,7 @@ pub struct PciHost {
 impl PciHost {
     /// Attaches a device to the next slot. Returns whether one was free.
     pub fn attach(&mut self, device: Transport) -> bool {
-        let has_room = self.functions.len() < MOST_DEVICES;
+        let has_room = self.functions.len() < MAX_DEVICES;
         if has_room {
             let vectors = Vectors::new(device.vectors());
             let config = Config::virtio(device.kind(), vectors.count());

@@ -32,7 +32,7 @@ const QUEUE_SIZE: u16 = 256;
 /// The vector number that means no vector (VIRTIO_MSI_NO_VECTOR).
 const NO_VECTOR: u16 = 0xffff;
 /// The maximum number of random bytes of a request.
-const MOST_ENTROPY: usize = 1 << 16;
+const MAX_ENTROPY_BYTES: usize = 1 << 16;
 /// Bytes that a device copies in one cycle.
 const BYTES_PER_CYCLE: u64 = 16;
 /// The distance of the notification registers of two queues.
@@ -368,7 +368,7 @@ impl Transport {
                 0
             }
             Backend::Entropy(numbers) => {
-                let mut bytes = vec![0; space.min(MOST_ENTROPY)];
+                let mut bytes = vec![0; space.min(MAX_ENTROPY_BYTES)];
                 bytes.chunks_mut(8).for_each(|part| {
                     part.copy_from_slice(&numbers.next_u64().to_le_bytes()[..part.len()]);
                 });

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use virtio_bindings::virtio_net::{VIRTIO_NET_F_MAC, VIRTIO_NET_F_STATUS, VIRTIO_NET_S_LINK_UP};
 
-use crate::net::{Frames, MOST_FRAME, Network};
+use crate::net::{Frames, MAX_FRAME_BYTES, Network};
 
 /// The number of queues.
 pub const QUEUES: usize = 2;
@@ -50,7 +50,7 @@ impl Nic {
     /// Sends the frame in `input`, which has `bytes` bytes. A frame that is too long, or shorter than a header, is lost.
     pub fn send(&mut self, bytes: usize, input: &mut impl Read) {
         let mut header = [0; HEADER];
-        let length = bytes.checked_sub(HEADER).filter(|length| *length <= MOST_FRAME);
+        let length = bytes.checked_sub(HEADER).filter(|length| *length <= MAX_FRAME_BYTES);
         let Some(length) = length.filter(|_| input.read_exact(&mut header).is_ok()) else { return };
         let mut frame = vec![0; length];
         if input.read_exact(&mut frame).is_ok() {

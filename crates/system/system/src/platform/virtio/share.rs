@@ -3,18 +3,20 @@
 
 use std::io::{Read, Write};
 
-use longma_share::{MOST_MESSAGE, Share};
+use longma_share::{MAX_MESSAGE_BYTES, Share};
 
 /// The features that the device offers: a tag (VIRTIO_9P_MOUNT_TAG).
 pub const FEATURES: u64 = 1;
 /// Cycles that a request takes besides the copying of its bytes. The time of the host does not change the guest's.
 pub const REQUEST_CYCLES: u64 = 10_000;
 /// The maximum bytes of a tag.
-const MOST_TAG: usize = 64;
+const MAX_TAG_BYTES: usize = 64;
 
 /// A tag that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the tag {0:?} must have from 1 to {MOST_TAG} characters, each a letter, a digit, `.`, `_` or `-`")]
+#[error(
+    "the tag {0:?} must have from 1 to {MAX_TAG_BYTES} characters, each a letter, a digit, `.`, `_` or `-`"
+)]
 pub struct TagError(String);
 
 /// A folder of the host with the name by which the guest mounts it.
@@ -32,7 +34,7 @@ impl SharedFolder {
     pub fn new(share: Share, tag: &str) -> Result<Self, TagError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         match tag.len() {
-            1..=MOST_TAG if tag.bytes().all(is_plain) => Ok(Self { share, tag: tag.to_owned() }),
+            1..=MAX_TAG_BYTES if tag.bytes().all(is_plain) => Ok(Self { share, tag: tag.to_owned() }),
             _ => Err(TagError(tag.to_owned())),
         }
     }
@@ -66,7 +68,7 @@ impl SharedFolder {
         space: usize,
         output: &mut impl Write,
     ) -> u32 {
-        if bytes > MOST_MESSAGE {
+        if bytes > MAX_MESSAGE_BYTES {
             return 0;
         }
         let mut request = vec![0; bytes];

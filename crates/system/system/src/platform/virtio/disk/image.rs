@@ -21,7 +21,7 @@ const MAGIC: [u8; 4] = *b"QFI\xfb";
 /// Offset of the encryption method in the header: 0 for none.
 const ENCRYPTION_METHOD: u64 = 32;
 /// The maximum number of images of which each is behind the last.
-const MOST_BACKING: usize = 16;
+const MAX_BACKING_FILES: usize = 16;
 
 /// The format of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +186,7 @@ impl BackingImages {
         if self.opened.contains(&place) {
             return Err(DiskError::Cycle(path.to_owned()));
         }
-        if self.opened.len() > MOST_BACKING {
+        if self.opened.len() > MAX_BACKING_FILES {
             return Err(DiskError::Depth);
         }
         let file = File::open(&place)?;

@@ -1,7 +1,7 @@
 //! Tests the NIC as a driver uses it. The network returns each frame.
 
 use super::*;
-use crate::net::MOST_FRAME;
+use crate::net::MAX_FRAME_BYTES;
 
 /// The queue of sent frames.
 const SEND_DESCRIPTORS: u64 = 0x9000;
@@ -65,7 +65,7 @@ fn a_driver_sends_and_receives_frames() {
     // With a buffer that waits.
     bench.descriptor(0, DATA, 2048, WRITABLE, 0);
     assert!(bench.notify(0).messages.is_empty());
-    bench.send(1, HEADER_BYTES + MOST_FRAME as u32);
+    bench.send(1, HEADER_BYTES + MAX_FRAME_BYTES as u32);
     assert_eq!(contents(&bench.exchange()), [40]);
     assert_eq!(bench.get(USED + 2, 2), [2, 0]);
 }
@@ -73,7 +73,9 @@ fn a_driver_sends_and_receives_frames() {
 #[test]
 fn frames_that_are_too_short_or_long_and_buffers_that_are_too_small_are_lost() {
     let mut bench = nic();
-    for (number, bytes) in [0, 11, HEADER_BYTES + MOST_FRAME as u32 + 1, u32::MAX].into_iter().enumerate() {
+    for (number, bytes) in
+        [0, 11, HEADER_BYTES + MAX_FRAME_BYTES as u32 + 1, u32::MAX].into_iter().enumerate()
+    {
         assert_eq!(contents(&bench.send(number as u16, bytes)), [41], "{bytes}");
     }
     bench.descriptor(0, DATA, 18, WRITABLE, 0);
