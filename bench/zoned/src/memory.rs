@@ -19,7 +19,7 @@ pub struct Limit {
 
 /// The folder for a new group, and the name of its limit file.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct Hierarchy {
     folder: PathBuf,
     limit: &'static str,
 }
@@ -29,15 +29,15 @@ impl Limit {
     pub fn new(bytes: u64) -> Outcome<Self> {
         let read =
             |path: &str| std::fs::read_to_string(path).map_err(|error| without(&format!("{path}: {error}")));
-        let place = place(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
-        Self::in_place(&place, bytes)
+        let hierarchy = hierarchy(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)?;
+        Self::in_hierarchy(&hierarchy, bytes)
     }
 
-    fn in_place(place: &Place, bytes: u64) -> Outcome<Self> {
-        let group = place.folder.join(format!("longma-bench-{}", std::process::id()));
+    fn in_hierarchy(hierarchy: &Hierarchy, bytes: u64) -> Outcome<Self> {
+        let group = hierarchy.folder.join(format!("longma-bench-{}", std::process::id()));
         let failed = |what: &Path, error: Error| without(&format!("{}: {error}", what.display()));
         std::fs::create_dir(&group).map_err(|error| failed(&group, error))?;
-        let limit = group.join(place.limit);
+        let limit = group.join(hierarchy.limit);
         let processes = group.join("cgroup.procs");
         // The kernel creates both files with the group. If the memory controller is not delegated, the first one is
         // missing.
@@ -84,7 +84,7 @@ fn without(why: &str) -> String {
 }
 
 /// Where this process may create a group, according to /proc/self/mountinfo and /proc/self/cgroup.
-fn place(mounts: &str, groups: &str) -> Outcome<Place> {
+fn hierarchy(mounts: &str, groups: &str) -> Outcome<Hierarchy> {
     let group_of = |wanted: &dyn Fn(&str, &str) -> bool| {
         groups.lines().find_map(|line| {
             let mut fields = line.splitn(3, ':');
@@ -118,7 +118,7 @@ fn place(mounts: &str, groups: &str) -> Outcome<Place> {
             Some(parent) if kind == "cgroup2" && !below.as_os_str().is_empty() => parent.to_path_buf(),
             _ => own,
         };
-        return Ok(Place { folder, limit });
+        return Ok(Hierarchy { folder, limit });
     }
     Err(without(&format!("the {kind} hierarchy is not mounted where this process could see it")))
 }
@@ -136,26 +136,26 @@ mod tests {
 
     #[test]
     fn a_group_is_made_where_the_kernel_allows_it() {
-        let at = |folder: &str, limit| Ok(Place { folder: folder.into(), limit });
+        let at = |folder: &str, limit| Ok(Hierarchy { folder: folder.into(), limit });
         let older = at("/sys/fs/cgroup/memory/user/7", "memory.limit_in_bytes");
-        assert_eq!(place(OLDER, "4:memory:/user/7\n2:cpu,cpuacct:/\n0::/\n"), older);
+        assert_eq!(hierarchy(OLDER, "4:memory:/user/7\n2:cpu,cpuacct:/\n0::/\n"), older);
         let newer = at("/sys/fs/cgroup/user.slice", "memory.max");
-        assert_eq!(place(NEWER, "0::/user.slice/session-3.scope\n"), newer);
-        assert_eq!(place(NEWER, "0::/\n"), at("/sys/fs/cgroup", "memory.max"));
+        assert_eq!(hierarchy(NEWER, "0::/user.slice/session-3.scope\n"), newer);
+        assert_eq!(hierarchy(NEWER, "0::/\n"), at("/sys/fs/cgroup", "memory.max"));
         // In a container, the mount's root is not the hierarchy's.
         let inside = "25 22 0:22 /docker/a /sys/fs/cgroup rw - cgroup cgroup rw,memory\n";
-        assert_eq!(place(inside, "4:memory:/docker/a/b\n"), at("/sys/fs/cgroup/b", "memory.limit_in_bytes"));
+        assert_eq!(hierarchy(inside, "4:memory:/docker/a/b\n"), at("/sys/fs/cgroup/b", "memory.limit_in_bytes"));
     }
 
     #[test]
     fn an_unavailable_counter_is_reported_with_a_remedy() {
         let folder = tempfile::tempdir().unwrap();
         // The kernel does not create the files in an ordinary folder.
-        let missing = Place { folder: folder.path().join("no"), limit: "memory.max" };
+        let missing = Hierarchy { folder: folder.path().join("no"), limit: "memory.max" };
         for error in [
-            place(NEWER, "").unwrap_err(),
-            place("", "0::/a\n").unwrap_err(),
-            Limit::in_place(&missing, 1 << 20).unwrap_err(),
+            hierarchy(NEWER, "").unwrap_err(),
+            hierarchy("", "0::/a\n").unwrap_err(),
+            Limit::in_hierarchy(&missing, 1 << 20).unwrap_err(),
         ] {
             assert!(error.contains("--no-memory-limit") && error.contains("systemd-run"), "{error}");
         }

@@ -10,7 +10,7 @@ const HEADER_BYTES: usize = 8;
 
 /// The identity of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockAddress {
     /// The identifier of the map.
     pub map: u64,
     /// The table.
@@ -19,7 +19,7 @@ pub struct Place {
     pub block: u64,
 }
 
-impl Place {
+impl BlockAddress {
     /// The checksum of `bytes` as the content of this block.
     pub fn checksum(&self, bytes: &[u8]) -> u32 {
         let mut front = [0; 24];
@@ -93,7 +93,7 @@ impl BlockBuilder {
     }
 
     /// Encodes the block for `place`, padded to whole pages, and empties the builder.
-    pub fn finish(&mut self, place: &Place, page_bytes: usize) -> Vec<u8> {
+    pub fn finish(&mut self, place: &BlockAddress, page_bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.bytes().next_multiple_of(page_bytes));
         out.extend_from_slice(&[0; HEADER_BYTES]);
         put_bytes(&mut out, &self.first[..self.prefix]);
@@ -128,7 +128,7 @@ impl DataBlock {
     ///
     /// # Errors
     /// A description of the damage.
-    pub fn decode(place: &Place, bytes: &[u8]) -> Result<Self, &'static str> {
+    pub fn decode(place: &BlockAddress, bytes: &[u8]) -> Result<Self, &'static str> {
         let mut input = Input(bytes);
         let (Some(checksum), Some(length)) = (input.u32(), input.u32()) else {
             return Err("it is cut short");
@@ -227,7 +227,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
-    const PLACE: Place = Place { map: 1, table: 2, block: 3 };
+    const PLACE: BlockAddress = BlockAddress { map: 1, table: 2, block: 3 };
 
     proptest! {
         #[test]
@@ -270,7 +270,7 @@ mod tests {
             let mut wrong = bytes.clone();
             wrong[bit / 8 % used] ^= 1 << (bit % 8);
             prop_assert!(DataBlock::decode(&PLACE, &wrong).is_err());
-            prop_assert!(DataBlock::decode(&Place { block: 4, ..PLACE }, &bytes).is_err(), "a misdirected block");
+            prop_assert!(DataBlock::decode(&BlockAddress { block: 4, ..PLACE }, &bytes).is_err(), "a misdirected block");
             let _ = DataBlock::of_content(&wrong);
         }
     }

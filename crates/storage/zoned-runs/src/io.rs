@@ -1,6 +1,6 @@
 //! Access to the device in pages, with the cache of blocks and counts by purpose.
 
-use crate::block::{DataBlock, Place};
+use crate::block::{BlockAddress, DataBlock};
 use crate::cache::{Cache, Cached};
 use crate::error::{Result, damaged};
 use crate::table::{Table, TableIndex};
@@ -108,8 +108,12 @@ impl<D: ZonedDevice> Io<D> {
     }
 
     /// The place of a table's page.
-    pub fn place(&self, table: &Table, page: u32) -> Place {
-        Place { map: self.map, table: table.id, block: table.start + u64::from(page) * self.page_blocks }
+    pub fn place(&self, table: &Table, page: u32) -> BlockAddress {
+        BlockAddress {
+            map: self.map,
+            table: table.id,
+            block: table.start + u64::from(page) * self.page_blocks,
+        }
     }
 
     /// The index and the filter of a table, from the cache if it holds them.
@@ -139,7 +143,7 @@ impl<D: ZonedDevice> Io<D> {
         Ok(block)
     }
 
-    pub fn decode(&self, place: &Place, bytes: &[u8]) -> Result<DataBlock> {
+    pub fn decode(&self, place: &BlockAddress, bytes: &[u8]) -> Result<DataBlock> {
         DataBlock::decode(place, bytes).map_err(|what| damaged(place.block, what))
     }
 }

@@ -31,7 +31,7 @@ impl LogContents {
 }
 
 /// The result of examining a block of the log.
-enum Place {
+enum LogBlock {
     Part {
         number: u64,
         blocks: u64,
@@ -75,7 +75,7 @@ pub fn read<D: ZonedDevice>(
         let (mut at, end) = (start, start + zones.zones[index].written);
         while at + io.page_blocks <= end {
             match look(io, at, end, is_last)? {
-                Place::Part { number, blocks, batch } => {
+                LogBlock::Part { number, blocks, batch } => {
                     if number > found.next {
                         let what = || format!("batch {number} is in place of batch {}", found.next);
                         let (block, what) = match damage.take() {
@@ -93,8 +93,8 @@ pub fn read<D: ZonedDevice>(
                     }
                     at += blocks;
                 }
-                Place::Torn => break,
-                Place::Damaged { number, blocks, what } => {
+                LogBlock::Torn => break,
+                LogBlock::Damaged { number, blocks, what } => {
                     if number >= found.next {
                         let first = Damage { block: at, what, last: Some(number) };
                         let damage = damage.get_or_insert(first);
@@ -102,7 +102,7 @@ pub fn read<D: ZonedDevice>(
                     }
                     at += blocks;
                 }
-                Place::NoHeader { is_damage, what } => {
+                LogBlock::NoHeader { is_damage, what } => {
                     if is_damage {
                         damage.get_or_insert(Damage { block: at, what, last: None }).last = None;
                     }
@@ -127,29 +127,31 @@ struct Damage {
 }
 
 /// Examines block `at` of a zone that was written up to `end`.
-fn look<D: ZonedDevice>(io: &Io<D>, at: u64, end: u64, is_last: bool) -> Result<Place> {
+fn look<D: ZonedDevice>(io: &Io<D>, at: u64, end: u64, is_last: bool) -> Result<LogBlock> {
     let front = match io.read(at, 1) {
         Ok(front) => front,
-        Err(error) => return Ok(Place::NoHeader { is_damage: true, what: unreadable(error)? }),
+        Err(error) => return Ok(LogBlock::NoHeader { is_damage: true, what: unreadable(error)? }),
     };
     let Some(header) = Header::decode(&front).filter(|header| header.map == io.map && header.block == at)
     else {
         let is_damage = is_last || Header::resembles(&front, io.map, at);
-        return Ok(Place::NoHeader { is_damage, what: "the header of a part of the log is wrong".into() });
+        return Ok(LogBlock::NoHeader { is_damage, what: "the header of a part of the log is wrong".into() });
     };
     let blocks = pages(header.bytes as usize, io.page_bytes) * io.page_blocks;
     if at + blocks > end {
-        return Ok(Place::Torn);
+        return Ok(LogBlock::Torn);
     }
     let all = match io.read(at, (blocks / io.page_blocks) as usize) {
         Ok(all) => all,
-        Err(error) => return Ok(Place::Damaged { number: header.batch, blocks, what: unreadable(error)? }),
+        Err(error) => {
+            return Ok(LogBlock::Damaged { number: header.batch, blocks, what: unreadable(error)? });
+        }
     };
     let bytes = &all[HEADER_BYTES..HEADER_BYTES + header.bytes as usize];
     let batch = Batch::decode(bytes).filter(|_| crc32c::crc32c(bytes) == header.checksum);
     Ok(match batch {
-        Some(batch) => Place::Part { number: header.batch, blocks, batch },
-        None => Place::Damaged {
+        Some(batch) => LogBlock::Part { number: header.batch, blocks, batch },
+        None => LogBlock::Damaged {
             number: header.batch,
             blocks,
             what: "the checksum of a batch in the log is wrong".into(),

@@ -3,7 +3,7 @@
 //!
 //! Source: Chang et al., "Bigtable", OSDI 2006, section 5 (SSTables). Separators are shortened as far as possible.
 
-use crate::block::Place;
+use crate::block::BlockAddress;
 use crate::codec::Input;
 use crate::filter;
 
@@ -48,7 +48,11 @@ impl TableIndex {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn decode(place: &Place, table: &Table, bytes: &[u8]) -> std::result::Result<Self, &'static str> {
+    pub fn decode(
+        place: &BlockAddress,
+        table: &Table,
+        bytes: &[u8],
+    ) -> std::result::Result<Self, &'static str> {
         let content = bytes.get(..table.index_bytes as usize).ok_or("the index is longer than its pages")?;
         if place.checksum(content) != table.checksum {
             return Err("the checksum of the index is wrong");

@@ -1,6 +1,6 @@
 //! Writes a table: data blocks as they fill, then the index and the filter.
 
-use crate::block::{BlockBuilder, Place};
+use crate::block::{BlockAddress, BlockBuilder};
 use crate::codec::{common_prefix, put_bytes, put_varint, varint_bytes};
 use crate::error::Result;
 use crate::filter;
@@ -99,7 +99,7 @@ impl TableWriter {
 
     fn end_block<D: ZonedDevice>(&mut self, io: &Io<D>) -> Result<()> {
         let block = self.start + u64::from(self.pages) * io.page_blocks;
-        let bytes = self.block.finish(&Place { map: io.map, table: self.id, block }, io.page_bytes);
+        let bytes = self.block.finish(&BlockAddress { map: io.map, table: self.id, block }, io.page_bytes);
         let pages = (bytes.len() / io.page_bytes) as u32;
         put_varint(&mut self.index, u64::from(pages));
         put_bytes(&mut self.index, &self.separator);
@@ -136,8 +136,11 @@ impl TableWriter {
     pub fn finish<D: ZonedDevice>(mut self, io: &Io<D>) -> Result<Arc<Table>> {
         self.end_block(io)?;
         let pages = self.pages;
-        let place =
-            Place { map: io.map, table: self.id, block: self.start + u64::from(pages) * io.page_blocks };
+        let place = BlockAddress {
+            map: io.map,
+            table: self.id,
+            block: self.start + u64::from(pages) * io.page_blocks,
+        };
         let mut content = Vec::with_capacity(varint_bytes(self.blocks) + self.index.len());
         put_varint(&mut content, self.blocks);
         content.extend_from_slice(&self.index);

@@ -42,7 +42,7 @@ pub enum RequestError {
 
 /// The syntactic position of the next byte.
 #[derive(Debug)]
-enum Place {
+enum Position {
     /// The line with the number of words.
     Count,
     /// The line feed of an empty line before a request.
@@ -61,7 +61,7 @@ enum Place {
 #[derive(Debug)]
 pub struct RequestReader {
     longest: usize,
-    place: Place,
+    place: Position,
     line: Vec<u8>,
     words: Words,
     missing: usize,
@@ -72,7 +72,7 @@ impl RequestReader {
     /// A reader of requests of at most `longest` bytes. A word counts as 32 bytes and its length.
     pub fn new(longest: usize) -> Self {
         let (line, words) = (Vec::new(), Words::new());
-        Self { longest, place: Place::Count, line, words, missing: 0, bytes: 0 }
+        Self { longest, place: Position::Count, line, words, missing: 0, bytes: 0 }
     }
 
     /// Changes the limit.
@@ -87,7 +87,7 @@ impl RequestReader {
 
     /// Whether a request has begun.
     pub fn is_within_request(&self) -> bool {
-        !matches!(self.place, Place::Count) || !self.line.is_empty()
+        !matches!(self.place, Position::Count) || !self.line.is_empty()
     }
 
     /// Reads from the start of `input` up to the end of the next request, and removes what it has read. `None`: all of
@@ -99,51 +99,51 @@ impl RequestReader {
         while let Some(&first) = input.first() {
             match self.place {
                 // As in Redis, empty lines between requests have no meaning: `redis-cli --pipe` sends one.
-                Place::Count if self.line.is_empty() && first == b'\r' => {
+                Position::Count if self.line.is_empty() && first == b'\r' => {
                     take(first, '\r', input)?;
-                    self.place = Place::EmptyLine;
+                    self.place = Position::EmptyLine;
                 }
-                Place::EmptyLine => {
+                Position::EmptyLine => {
                     take(first, '\n', input)?;
-                    self.place = Place::Count;
+                    self.place = Position::Count;
                 }
-                Place::Count => {
+                Position::Count => {
                     let Some(count) = self.number('*', input)? else { break };
                     self.charge(count, WORD_BYTES)?;
                     // An empty request has no reply.
                     if count > 0 {
-                        (self.missing, self.place) = (count, Place::Length);
+                        (self.missing, self.place) = (count, Position::Length);
                     } else {
                         self.bytes = 0;
                     }
                 }
-                Place::Length => {
+                Position::Length => {
                     let Some(length) = self.number('$', input)? else { break };
                     self.charge(length, 1)?;
                     self.words.push(Vec::with_capacity(length.min(STEP_BYTES)));
-                    self.place = if length > 0 { Place::Word(length) } else { Place::Return };
+                    self.place = if length > 0 { Position::Word(length) } else { Position::Return };
                 }
-                Place::Word(missing) => {
+                Position::Word(missing) => {
                     let (arrived, rest) = input.split_at(missing.min(input.len()));
                     if let Some(word) = self.words.last_mut() {
                         word.extend_from_slice(arrived);
                     }
                     *input = rest;
                     let missing = missing - arrived.len();
-                    self.place = if missing > 0 { Place::Word(missing) } else { Place::Return };
+                    self.place = if missing > 0 { Position::Word(missing) } else { Position::Return };
                 }
-                Place::Return => {
+                Position::Return => {
                     take(first, '\r', input)?;
-                    self.place = Place::Feed;
+                    self.place = Position::Feed;
                 }
-                Place::Feed => {
+                Position::Feed => {
                     take(first, '\n', input)?;
                     self.missing -= 1;
                     if self.missing == 0 {
-                        (self.place, self.bytes) = (Place::Count, 0);
+                        (self.place, self.bytes) = (Position::Count, 0);
                         return Ok(Some(std::mem::take(&mut self.words)));
                     }
-                    self.place = Place::Length;
+                    self.place = Position::Length;
                 }
             }
         }

@@ -67,8 +67,8 @@ impl Gate {
     /// Runs `work` as soon as fewer threads than the limit are inside.
     pub fn pass<R>(&self, work: impl FnOnce() -> R) -> R {
         /// Leaves the gate, even after a panic.
-        struct Place<'g>(&'g Gate);
-        impl Drop for Place<'_> {
+        struct Permit<'g>(&'g Gate);
+        impl Drop for Permit<'_> {
             fn drop(&mut self) {
                 *self.0.free.lock().ignore_poison() += 1;
                 self.0.is_free.notify_one();
@@ -80,7 +80,7 @@ impl Gate {
         }
         *free -= 1;
         drop(free);
-        let _place = Place(self);
+        let _permit = Permit(self);
         work()
     }
 }

@@ -9,7 +9,7 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use support::{Client, PATIENCE, Reply, Running, encoded};
+use support::{Client, REPLY_TIMEOUT, Reply, Running, encoded};
 
 fn with_limits(limits: Limits) -> Running {
     Running::new(Settings { limits, ..Settings::default() })
@@ -25,7 +25,7 @@ fn info(server: &Running, field: &str) -> u64 {
 /// Waits until `holds` returns true, which may take long on a busy machine.
 #[track_caller]
 fn eventually(mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + REPLY_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "it did not happen in time");
         std::thread::sleep(Duration::from_millis(10));
@@ -327,7 +327,7 @@ fn connections_are_encrypted_with_a_certificate() {
     let connection =
         rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
     let socket = TcpStream::connect(server.address).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     let mut stream = rustls::StreamOwned::new(connection, socket);
     let value = vec![b'v'; 1 << 20];
     let mut expect = |request: &[u8], reply: &[u8]| {
@@ -345,12 +345,12 @@ fn connections_are_encrypted_with_a_certificate() {
     // A client without TLS gets no reply, and a silent client is disconnected.
     let mut plain = TcpStream::connect(server.address).unwrap();
     plain.write_all(&encoded(&["GET", "k"])).unwrap();
-    plain.set_read_timeout(Some(PATIENCE)).unwrap();
+    plain.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     let mut got = Vec::new();
     let _ = plain.read_to_end(&mut got);
     assert!(!got.starts_with(b"$"), "{got:?}");
     let mut silent = TcpStream::connect(server.address).unwrap();
-    silent.set_read_timeout(Some(PATIENCE)).unwrap();
+    silent.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
     let mut got = Vec::new();
     let _ = silent.read_to_end(&mut got);
     assert!(!got.starts_with(b"$"));

@@ -9,7 +9,7 @@ use longma_zoned_server::{Limits, Settings};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
-use support::{Client, PATIENCE, Reply, Running};
+use support::{Client, REPLY_TIMEOUT, Reply, Running};
 
 const CLIENTS: usize = 4;
 
@@ -66,7 +66,7 @@ fn what_was_acknowledged_or_read_survives_a_power_cut() {
             scope.spawn(move || change(client, key, acknowledged, stop));
         }
         let mut reader = server.client();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + REPLY_TIMEOUT;
         let mut cuts = 0;
         while cuts < 100 && Instant::now() < deadline {
             let sure: Vec<u32> = acknowledged.iter().map(|number| number.load(Ordering::SeqCst)).collect();
@@ -100,7 +100,7 @@ fn with_relaxed_durability_a_change_is_durable_a_while_later() {
     drop(server);
     let (device, server) = served(Durability::Relaxed, Some(Duration::from_millis(50)));
     assert_eq!(server.client().ask("SET key 1"), Reply::ok());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + REPLY_TIMEOUT;
     while after_a_cut(&device, &keys) == [0] {
         assert!(Instant::now() < deadline);
         std::thread::sleep(Duration::from_millis(10));

@@ -84,9 +84,9 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 /// What a read returns.
-type Seen = Vec<(Vec<u8>, Vec<u8>)>;
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-fn read_of(transaction: &Transaction<Arc<MemoryDevice>>, read: &Read) -> Seen {
+fn read_of(transaction: &Transaction<Arc<MemoryDevice>>, read: &Read) -> Rows {
     match read {
         Read::Get(number) => {
             let value = transaction.get(&key(*number)).unwrap();
@@ -98,7 +98,7 @@ fn read_of(transaction: &Transaction<Arc<MemoryDevice>>, read: &Read) -> Seen {
         }
         Read::Scan(range, front, back) => {
             let mut rows = transaction.range(range.clone());
-            let mut seen: Seen = rows.by_ref().take(*front).map(Result::unwrap).collect();
+            let mut seen: Rows = rows.by_ref().take(*front).map(Result::unwrap).collect();
             seen.extend(rows.rev().take(*back).map(Result::unwrap));
             seen
         }
@@ -116,7 +116,7 @@ fn is_empty((start, end): &Range) -> bool {
 }
 
 /// The same read of the model.
-fn expected(model: &Model, read: &Read) -> Seen {
+fn expected(model: &Model, read: &Read) -> Rows {
     match read {
         Read::Get(number) => {
             model.get(&key(*number)).map(|value| (key(*number), value.clone())).into_iter().collect()
@@ -125,11 +125,11 @@ fn expected(model: &Model, read: &Read) -> Seen {
             let found = model.contains_key(&key(*number));
             found.then(|| (key(*number), Vec::new())).into_iter().collect()
         }
-        Read::Scan(range, ..) if is_empty(range) => Seen::new(),
+        Read::Scan(range, ..) if is_empty(range) => Rows::new(),
         Read::Scan(range, front, back) => {
             let owned = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
             let mut rows = model.range(range.clone());
-            let mut seen: Seen = rows.by_ref().take(*front).map(owned).collect();
+            let mut seen: Rows = rows.by_ref().take(*front).map(owned).collect();
             seen.extend(rows.rev().take(*back).map(owned));
             seen
         }

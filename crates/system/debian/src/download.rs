@@ -12,7 +12,7 @@ use crate::package::read_all;
 /// The archive, unless the environment variable `LONGMA_DEBIAN_ARCHIVE` names another.
 const ARCHIVE: &str = "http://deb.debian.org/debian";
 /// Time limit for a connection, and for the next bytes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes between reports of progress.
 const CHUNK: usize = 1 << 16;
 /// The maximum bytes of a download.
@@ -55,8 +55,8 @@ impl Archive {
     /// The archive at an address.
     pub fn at(address: &str) -> Self {
         let settings = ureq::Agent::config_builder()
-            .timeout_connect(Some(PATIENCE))
-            .timeout_recv_response(Some(PATIENCE))
+            .timeout_connect(Some(TIMEOUT))
+            .timeout_recv_response(Some(TIMEOUT))
             .http_status_as_error(false);
         Self { address: address.trim_end_matches('/').to_owned(), agent: settings.build().into() }
     }

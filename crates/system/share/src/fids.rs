@@ -5,7 +5,7 @@ use std::fs::File;
 
 use rustix::io::Errno;
 
-use crate::folder::Place;
+use crate::folder::Handle;
 use crate::listing::Listing;
 
 /// The maximum bytes of memory for the listings of all open folders.
@@ -24,7 +24,7 @@ pub enum Opened {
 #[derive(Debug)]
 pub struct Fid {
     /// The file.
-    pub place: Place,
+    pub handle: Handle,
     /// The file if it is open.
     pub opened: Option<Opened>,
 }
@@ -72,12 +72,12 @@ impl Fids {
         self.fids.get_mut(&number).ok_or(Errno::BADF)
     }
 
-    /// The path handle of a fid.
+    /// The handle of a fid's file.
     ///
     /// # Errors
     /// EBADF: the guest has no such fid.
-    pub fn place(&self, number: u32) -> Result<&Place, Errno> {
-        Ok(&self.get(number)?.place)
+    pub fn handle(&self, number: u32) -> Result<&Handle, Errno> {
+        Ok(&self.get(number)?.handle)
     }
 
     /// The open regular file of a fid.
@@ -96,7 +96,7 @@ impl Fids {
     ///
     /// # Errors
     /// EBADF: the number is in use. EMFILE: there are too many fids.
-    pub fn add(&mut self, number: u32, place: Place, replaced: Option<u32>) -> Result<(), Errno> {
+    pub fn add(&mut self, number: u32, handle: Handle, replaced: Option<u32>) -> Result<(), Errno> {
         if replaced == Some(number) {
             self.remove(number)?;
         } else if self.fids.contains_key(&number) {
@@ -104,7 +104,7 @@ impl Fids {
         } else if self.fids.len() >= self.most {
             return Err(Errno::MFILE);
         }
-        self.fids.insert(number, Fid { place, opened: None });
+        self.fids.insert(number, Fid { handle, opened: None });
         Ok(())
     }
 

@@ -37,15 +37,15 @@ impl Descriptors {
 
 /// A file of any kind in the shared folder, open or not. It remains the same file if it is renamed.
 #[derive(Clone, Debug)]
-pub struct Place(Rc<OwnedFd>);
+pub struct Handle(Rc<OwnedFd>);
 
-impl AsFd for Place {
+impl AsFd for Handle {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Place {
+impl Handle {
     /// The shared folder itself. Symbolic links in its path are followed, because the user gives the path.
     pub fn root(path: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::attributes::{self, valid};
 use crate::fids::{Fids, Opened};
-use crate::folder::{Descriptors, Place};
+use crate::folder::{Descriptors, Handle};
 use crate::request::{Change, ERROR, Message, Request};
 use crate::wire::{HEADER, Reply};
 
@@ -56,7 +56,7 @@ pub enum ShareError {
 /// A shared folder and the state of its one guest.
 #[derive(Debug)]
 pub struct Share {
-    root: Place,
+    root: Handle,
     descriptors: Descriptors,
     access: Access,
     fids: Fids,
@@ -71,7 +71,7 @@ impl Share {
     /// # Errors
     /// There is no such folder, the host refuses, or the host has no openat2 (Linux 5.6) or no `/proc`.
     pub fn open(path: &Path, access: Access) -> Result<Self, ShareError> {
-        let root = Place::root(path).map_err(|error| ShareError::Folder(error.into()))?;
+        let root = Handle::root(path).map_err(|error| ShareError::Folder(error.into()))?;
         let descriptors = Descriptors::new().map_err(|error| ShareError::Descriptors(error.into()))?;
         let open_files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
         let fids = Fids::new(usize::try_from(open_files / 4).unwrap_or(MAX_FIDS).clamp(16, MAX_FIDS));
@@ -135,18 +135,18 @@ impl Share {
             Request::Clunk { fid } => self.fids.remove(fid),
             Request::Remove { fid } => self.fids.remove(fid).and(Err(Errno::OPNOTSUPP)),
             Request::Attributes { fid } => {
-                attributes::put_status(reply, &self.fids.place(fid)?.status()?);
+                attributes::put_status(reply, &self.fids.handle(fid)?.status()?);
                 Ok(())
             }
             Request::SetAttributes { fid, change } => self.set_attributes(fid, &change),
             Request::List { fid, offset, count } => self.list(fid, offset, count, room, reply),
             Request::Synchronize { fid } => self.synchronize(fid),
             Request::FileSystem { fid } => {
-                attributes::put_file_system(reply, &self.fids.place(fid)?.file_system()?);
+                attributes::put_file_system(reply, &self.fids.handle(fid)?.file_system()?);
                 Ok(())
             }
             Request::ReadLink { fid } => {
-                reply.text(self.fids.place(fid)?.target()?.as_bytes());
+                reply.text(self.fids.handle(fid)?.target()?.as_bytes());
                 Ok(())
             }
             Request::CreateFolder { .. } | Request::Rename { .. } | Request::Unlink { .. } => {
@@ -154,7 +154,7 @@ impl Share {
             }
             Request::Link { folder, fid, name } => {
                 self.may_write()?;
-                self.fids.place(folder)?.link(name, self.fids.place(fid)?, &self.descriptors)
+                self.fids.handle(folder)?.link(name, self.fids.handle(fid)?, &self.descriptors)
             }
             // Not created, because programs of the host could follow a link out of the folder.
             Request::Special => self.may_write().and(Err(Errno::PERM)),
@@ -209,15 +209,15 @@ impl Share {
         if newfid == NO_FID {
             return Err(Errno::INVAL);
         }
-        let mut place = self.fids.place(fid)?.clone();
+        let mut handle = self.fids.handle(fid)?.clone();
         let mut identities = Reply::default();
         for (number, name) in names.iter().enumerate() {
-            let next = place.walk(name).and_then(|next| Ok((next.status()?, next)));
+            let next = handle.walk(name).and_then(|next| Ok((next.status()?, next)));
             match next {
                 Ok((status, next)) => {
                     let kind = FileType::from_raw_mode(status.st_mode);
                     attributes::put_identity(&mut identities, kind, status.st_ino);
-                    place = next;
+                    handle = next;
                 }
                 Err(error) if number == 0 => return Err(error),
                 Err(_) => {
@@ -227,7 +227,7 @@ impl Share {
                 }
             }
         }
-        self.fids.add(newfid, place, Some(fid).filter(|_| newfid == fid))?;
+        self.fids.add(newfid, handle, Some(fid).filter(|_| newfid == fid))?;
         reply.put((names.len() as u16).to_le_bytes()).put(identities.bytes());
         Ok(())
     }
@@ -258,9 +258,9 @@ impl Share {
         if fid.opened.is_some() {
             return Err(Errno::BADF);
         }
-        let status = fid.place.status()?;
+        let status = fid.handle.status()?;
         let kind = FileType::from_raw_mode(status.st_mode);
-        let file = fid.place.open(flags, &self.descriptors)?;
+        let file = fid.handle.open(flags, &self.descriptors)?;
         fid.opened = Some(match kind {
             FileType::Directory => Opened::Folder(file, Default::default()),
             _ => Opened::File(file),
@@ -285,19 +285,19 @@ impl Share {
         if fid.opened.is_some() {
             return Err(Errno::BADF);
         }
-        let (place, file) = match fid.place.create(name, host, mode) {
+        let (handle, file) = match fid.handle.create(name, host, mode) {
             Err(Errno::EXIST) if flags & flag::EXCLUSIVE == 0 => {
-                let place = fid.place.walk(name)?;
-                if place.kind()? == FileType::Directory {
+                let handle = fid.handle.walk(name)?;
+                if handle.kind()? == FileType::Directory {
                     return Err(Errno::ISDIR);
                 }
-                let file = place.open(host, &self.descriptors)?;
-                (place, file)
+                let file = handle.open(host, &self.descriptors)?;
+                (handle, file)
             }
             created => created?,
         };
-        let inode = place.status()?.st_ino;
-        (fid.place, fid.opened) = (place, Some(Opened::File(file)));
+        let inode = handle.status()?.st_ino;
+        (fid.handle, fid.opened) = (handle, Some(Opened::File(file)));
         attributes::put_identity(reply, FileType::RegularFile, inode);
         reply.put(0u32.to_le_bytes());
         Ok(())
@@ -323,22 +323,22 @@ impl Share {
 
     fn set_attributes(&self, fid: u32, change: &Change) -> Result<(), Errno> {
         self.may_write()?;
-        let place = self.fids.place(fid)?;
+        let handle = self.fids.handle(fid)?;
         let times = attributes::times(change)?;
         if change.valid & (valid::USER | valid::GROUP) != 0 {
-            let (user, group) = attributes::owner(&place.status()?);
+            let (user, group) = attributes::owner(&handle.status()?);
             let changes_user = change.valid & valid::USER != 0 && change.user != user;
             if changes_user || change.valid & valid::GROUP != 0 && change.group != group {
                 return Err(Errno::PERM);
             }
         }
         if change.valid & valid::MODE != 0 {
-            place.set_permissions(change.mode, &self.descriptors)?;
+            handle.set_permissions(change.mode, &self.descriptors)?;
         }
         if change.valid & valid::LENGTH != 0 {
-            place.set_length(change.length, &self.descriptors)?;
+            handle.set_length(change.length, &self.descriptors)?;
         }
-        times.map_or(Ok(()), |times| place.set_times(&times))
+        times.map_or(Ok(()), |times| handle.set_times(&times))
     }
 
     fn list(
@@ -380,15 +380,15 @@ impl Share {
         self.may_write()?;
         match *request {
             Request::CreateFolder { fid, name, mode } => {
-                let made = self.fids.place(fid)?.create_folder(name, mode)?.status()?;
+                let made = self.fids.handle(fid)?.create_folder(name, mode)?.status()?;
                 attributes::put_identity(reply, FileType::Directory, made.st_ino);
                 Ok(())
             }
             Request::Rename { fid, name, newfid, new_name } => {
-                self.fids.place(fid)?.rename(name, self.fids.place(newfid)?, new_name)
+                self.fids.handle(fid)?.rename(name, self.fids.handle(newfid)?, new_name)
             }
             Request::Unlink { fid, name, flags } => {
-                self.fids.place(fid)?.remove(name, flags & REMOVE_FOLDER != 0)
+                self.fids.handle(fid)?.remove(name, flags & REMOVE_FOLDER != 0)
             }
             _ => Err(Errno::OPNOTSUPP),
         }

@@ -6,7 +6,7 @@ use longma_system::Memory;
 use longma_system::boot::Image;
 use serde::{Deserialize, Serialize};
 
-use crate::symbols::{KernelSymbols, Place, SymbolsError};
+use crate::symbols::{CodeRange, KernelSymbols, SymbolsError};
 
 /// Tokens of the compression.
 const TOKENS: usize = 256;
@@ -58,7 +58,7 @@ impl ImageSymbols {
     /// The image has no functions.
     pub fn in_memory(&self, memory: &Memory) -> Result<KernelSymbols, SymbolsError> {
         let start = self.moved(memory).unwrap_or(self.start);
-        let places = self.functions.iter().map(|(offset, name)| Place {
+        let places = self.functions.iter().map(|(offset, name)| CodeRange {
             start: WINDOW.wrapping_add(start).wrapping_add(*offset),
             function: name.clone(),
             object: "kernel".into(),

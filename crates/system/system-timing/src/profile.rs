@@ -5,16 +5,16 @@ use longma_system::ObservedCode;
 use std::collections::BTreeMap;
 
 use crate::models::SystemModels;
-use crate::symbols::{KernelSymbols, Place};
+use crate::symbols::{CodeRange, KernelSymbols};
 
 /// The costs by function, in descending order of cycles, then of instructions. User programs are one function.
 pub fn by_function(models: &SystemModels, code: &ObservedCode, symbols: &KernelSymbols) -> Vec<FunctionTime> {
-    let mut functions: BTreeMap<Place, FunctionTime> = BTreeMap::new();
+    let mut functions: BTreeMap<CodeRange, FunctionTime> = BTreeMap::new();
     for (model, _) in models.cores() {
         let width = model.stack().map_or(1, |stack| stack.width());
         for (number, counts) in model.blocks() {
             let place = match code.is_user(number) {
-                true => Place { start: 0, function: "[user programs]".into(), object: "user".into() },
+                true => CodeRange { start: 0, function: "[user programs]".into(), object: "user".into() },
                 false => symbols.find(code.start(number)),
             };
             let function = functions.entry(place).or_insert_with_key(nothing);
@@ -35,7 +35,7 @@ pub fn by_function(models: &SystemModels, code: &ObservedCode, symbols: &KernelS
     functions
 }
 
-fn nothing(place: &Place) -> FunctionTime {
+fn nothing(place: &CodeRange) -> FunctionTime {
     FunctionTime {
         function: place.function.clone(),
         object: place.object.clone(),

@@ -26,7 +26,7 @@ pub enum SymbolsError {
 
 /// A function or a range without symbols.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct CodeRange {
     /// The address of its first byte.
     pub start: u64,
     /// Its name, or `[0x...]` for a range without symbols.
@@ -39,7 +39,7 @@ pub struct Place {
 #[derive(Clone, Debug, Default)]
 pub struct KernelSymbols {
     /// Sorted by start, without duplicates.
-    places: Vec<Place>,
+    places: Vec<CodeRange>,
 }
 
 impl KernelSymbols {
@@ -56,7 +56,7 @@ impl KernelSymbols {
         Self::of(places)
     }
 
-    pub(crate) fn of(mut places: Vec<Place>) -> Result<Self, SymbolsError> {
+    pub(crate) fn of(mut places: Vec<CodeRange>) -> Result<Self, SymbolsError> {
         if places.is_empty() {
             return Err(SymbolsError::NoFunctions);
         }
@@ -65,7 +65,7 @@ impl KernelSymbols {
         }
         // If an address has several names, the shortest is usually the public name.
         places.sort_by(|a, b| {
-            let key = |place: &Place| (place.start, place.function.len());
+            let key = |place: &CodeRange| (place.start, place.function.len());
             key(a).cmp(&key(b)).then_with(|| a.function.cmp(&b.function))
         });
         places.dedup_by_key(|place| place.start);
@@ -78,30 +78,30 @@ impl KernelSymbols {
     }
 
     /// The function that contains `address`, or a range of 4 KiB.
-    pub fn find(&self, address: u64) -> Place {
+    pub fn find(&self, address: u64) -> CodeRange {
         let after = self.places.partition_point(|place| place.start <= address);
         match self.places[..after].last() {
             Some(place) if address - place.start < MAX_FUNCTION_BYTES => place.clone(),
             _ => {
                 let start = address / UNNAMED_BYTES * UNNAMED_BYTES;
-                Place { start, function: format!("[{start:#x}]"), object: "kernel".into() }
+                CodeRange { start, function: format!("[{start:#x}]"), object: "kernel".into() }
             }
         }
     }
 }
 
-fn of_elf(file: &object::File) -> Vec<Place> {
+fn of_elf(file: &object::File) -> Vec<CodeRange> {
     let symbols = file.symbols().filter_map(|symbol| {
         let section = file.section_by_index(symbol.section_index()?).ok()?;
         let is_code = symbol.kind() == SymbolKind::Text
             || symbol.kind() == SymbolKind::Unknown && section.kind() == SectionKind::Text;
         let name = symbol.name().ok().filter(|name| is_code && is_function(name))?;
-        Some(Place { start: symbol.address(), function: name.into(), object: "kernel".into() })
+        Some(CodeRange { start: symbol.address(), function: name.into(), object: "kernel".into() })
     });
     symbols.collect()
 }
 
-fn of_text(bytes: &[u8]) -> Result<Vec<Place>, SymbolsError> {
+fn of_text(bytes: &[u8]) -> Result<Vec<CodeRange>, SymbolsError> {
     let mut places = Vec::new();
     for (number, line) in (1..).zip(bytes.split(|byte| *byte == b'\n')) {
         let line = line.trim_ascii();
@@ -114,7 +114,8 @@ fn of_text(bytes: &[u8]) -> Result<Vec<Place>, SymbolsError> {
             let kind = words.next().filter(|kind| kind.len() == 1)?;
             let function = words.next()?;
             let module = words.next().map(|module| module.trim_matches(['[', ']']));
-            let place = Place { start, function: function.into(), object: module.unwrap_or("kernel").into() };
+            let place =
+                CodeRange { start, function: function.into(), object: module.unwrap_or("kernel").into() };
             Some((kind, place))
         });
         let (kind, place) = place.ok_or(SymbolsError::Line(number))?;

@@ -17,7 +17,7 @@ const MIDDLE: u64 = BASE + MEMORY_BYTES as u64 / 2;
 
 /// A register or flag that an instruction may read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum StateElement {
     General(u8),
     Vector(u8),
     Condition(u8),
@@ -29,7 +29,7 @@ pub enum Place {
     Reservation,
 }
 
-impl Place {
+impl StateElement {
     pub fn all() -> impl Iterator<Item = Self> {
         let registers = (1..32).map(Self::General).chain((0..32).map(Self::Vector));
         let small = (0..8).map(Self::Condition).chain((0..4).map(Self::Scratch));
@@ -38,7 +38,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StateElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::General(1) => f.write_str("ra"),
@@ -177,9 +177,9 @@ impl Before {
         }
         let mut before = Self { instruction, state: State::default(), random, seed };
         before.state.pc = 0x4000;
-        Place::all().for_each(|place| before.change(place));
+        StateElement::all().for_each(|place| before.change(place));
         // Choose rd again: it may be the value in memory, which depends on the address in the other registers.
-        before.change(Place::General(instruction.d));
+        before.change(StateElement::General(instruction.d));
         before
     }
 
@@ -216,10 +216,10 @@ impl Before {
     }
 
     /// Gives `place` a new random value, which may equal the old one.
-    pub fn change(&mut self, place: Place) {
+    pub fn change(&mut self, place: StateElement) {
         match place {
-            Place::General(n) => self.state.x[usize::from(n)] = self.general(n),
-            Place::Vector(n) => {
+            StateElement::General(n) => self.state.x[usize::from(n)] = self.general(n),
+            StateElement::Vector(n) => {
                 let random = &mut self.random;
                 let kind = random.below(7);
                 self.state.v[usize::from(n)] = Vector([(); 4].map(|()| match kind {
@@ -239,16 +239,16 @@ impl Before {
                     _ => random.integer(),
                 }));
             }
-            Place::Condition(n) => self.state.fcc[usize::from(n)] = self.random.below(2) as u8,
-            Place::Scratch(n) => self.state.lbt.scratch[usize::from(n)] = self.random.next(),
-            Place::FloatControl => {
+            StateElement::Condition(n) => self.state.fcc[usize::from(n)] = self.random.below(2) as u8,
+            StateElement::Scratch(n) => self.state.lbt.scratch[usize::from(n)] = self.random.next(),
+            StateElement::FloatControl => {
                 let enables = if self.random.below(2) == 0 { 0 } else { self.random.next() as u32 & 0x1f };
                 self.state.fcsr = Fcsr(self.random.next() as u32 & 0x1f1f_0300 | enables);
             }
-            Place::Flags => self.state.lbt.eflags = self.random.next() as u32 & 0x8d5,
-            Place::Top => self.state.lbt.top = self.random.below(8) as u8,
-            Place::StackMode => self.state.lbt.stack_mode = self.random.below(2) == 0,
-            Place::Reservation => self.change_reservation(),
+            StateElement::Flags => self.state.lbt.eflags = self.random.next() as u32 & 0x8d5,
+            StateElement::Top => self.state.lbt.top = self.random.below(8) as u8,
+            StateElement::StackMode => self.state.lbt.stack_mode = self.random.below(2) == 0,
+            StateElement::Reservation => self.change_reservation(),
         }
     }
 
@@ -304,9 +304,10 @@ fn width_of_result(op: Op) -> (usize, u64) {
 
 impl After {
     /// The places that changed.
-    pub fn changed_since(&self, before: &Before) -> impl Iterator<Item = Place> {
+    pub fn changed_since(&self, before: &Before) -> impl Iterator<Item = StateElement> {
         let op = before.instruction.op;
-        Place::all().filter(move |place| value(&self.state, op, *place) != value(&before.state, op, *place))
+        StateElement::all()
+            .filter(move |place| value(&self.state, op, *place) != value(&before.state, op, *place))
     }
 
     /// The number of bytes from the first to the last one loaded.
@@ -320,43 +321,43 @@ impl After {
     }
 
     /// Whether this run of `op` and `other` differ in anything other than `places`.
-    pub fn differs_outside(&self, other: &Self, op: Op, places: &[Place]) -> bool {
+    pub fn differs_outside(&self, other: &Self, op: Op, places: &[StateElement]) -> bool {
         self.result != other.result
             || self.state.pc != other.state.pc
             || *self.memory.stored.borrow() != *other.memory.stored.borrow()
-            || Place::all().any(|place| !places.contains(&place) && self.differs_at(other, op, place))
+            || StateElement::all().any(|place| !places.contains(&place) && self.differs_at(other, op, place))
     }
 
     /// Whether this run of `op` and `other` both completed and differ in one of `places`.
-    pub fn differs_in(&self, other: &Self, op: Op, places: &[Place]) -> bool {
+    pub fn differs_in(&self, other: &Self, op: Op, places: &[StateElement]) -> bool {
         self.result.is_ok()
             && other.result.is_ok()
             && places.iter().any(|place| self.differs_at(other, op, *place))
     }
 
-    fn differs_at(&self, other: &Self, op: Op, place: Place) -> bool {
+    fn differs_at(&self, other: &Self, op: Op, place: StateElement) -> bool {
         value(&self.state, op, place) != value(&other.state, op, place)
     }
 }
 
-fn value(state: &State, op: Op, place: Place) -> [u64; 4] {
+fn value(state: &State, op: Op, place: StateElement) -> [u64; 4] {
     let scalar = |value: u64| [value, 0, 0, 0];
     match place {
-        Place::General(n) => scalar(state.x[usize::from(n)]),
-        Place::Vector(n) => {
+        StateElement::General(n) => scalar(state.x[usize::from(n)]),
+        StateElement::Vector(n) => {
             let (count, lowest) = width_of_result(op);
             let mut lanes = state.v[usize::from(n)].0;
             lanes[count..].fill(0);
             lanes[0] &= lowest;
             lanes
         }
-        Place::Condition(n) => scalar(state.fcc[usize::from(n)].into()),
-        Place::Scratch(n) => scalar(state.lbt.scratch[usize::from(n)]),
-        Place::FloatControl => scalar(state.fcsr.0.into()),
-        Place::Flags => scalar(state.lbt.eflags.into()),
-        Place::Top => scalar(state.lbt.top.into()),
-        Place::StackMode => scalar(state.lbt.stack_mode.into()),
-        Place::Reservation => {
+        StateElement::Condition(n) => scalar(state.fcc[usize::from(n)].into()),
+        StateElement::Scratch(n) => scalar(state.lbt.scratch[usize::from(n)]),
+        StateElement::FloatControl => scalar(state.fcsr.0.into()),
+        StateElement::Flags => scalar(state.lbt.eflags.into()),
+        StateElement::Top => scalar(state.lbt.top.into()),
+        StateElement::StackMode => scalar(state.lbt.stack_mode.into()),
+        StateElement::Reservation => {
             [state.reservation.address, state.reservation.value, state.reservation.neighbour, 0]
         }
     }

@@ -13,7 +13,7 @@ use longma_loongarch::{
     Class, Instruction, Location, Op, Operand, RegisterKind, semantics::is_user_instruction,
 };
 
-use machine::{Before, Place, run};
+use machine::{Before, StateElement, run};
 
 /// The number of states in which each instruction is tested.
 const TRIES: u64 = 120;
@@ -21,22 +21,24 @@ const TRIES: u64 = 120;
 const CHANGES: usize = 2;
 
 /// The place of `location` for `instruction`; `None` for memory.
-fn place(location: Location, instruction: &Instruction) -> Option<Place> {
+fn place(location: Location, instruction: &Instruction) -> Option<StateElement> {
     let register = |kind: RegisterKind, number: u8| match kind {
-        RegisterKind::General => Place::General(number),
-        RegisterKind::Float | RegisterKind::Vector128 | RegisterKind::Vector256 => Place::Vector(number),
-        RegisterKind::Condition => Place::Condition(number),
-        RegisterKind::Scratch => Place::Scratch(number),
-        RegisterKind::FloatControl => Place::FloatControl,
+        RegisterKind::General => StateElement::General(number),
+        RegisterKind::Float | RegisterKind::Vector128 | RegisterKind::Vector256 => {
+            StateElement::Vector(number)
+        }
+        RegisterKind::Condition => StateElement::Condition(number),
+        RegisterKind::Scratch => StateElement::Scratch(number),
+        RegisterKind::FloatControl => StateElement::FloatControl,
     };
     Some(match location {
         Location::Operand(kind, position) => register(kind, instruction.register_at(position)),
         Location::Register(kind, number) => register(kind, number),
-        Location::FloatControl => Place::FloatControl,
-        Location::Flags => Place::Flags,
-        Location::Top => Place::Top,
-        Location::StackMode => Place::StackMode,
-        Location::Reservation => Place::Reservation,
+        Location::FloatControl => StateElement::FloatControl,
+        Location::Flags => StateElement::Flags,
+        Location::Top => StateElement::Top,
+        Location::StackMode => StateElement::StackMode,
+        Location::Reservation => StateElement::Reservation,
         Location::Memory(_) => return None,
     })
 }
@@ -44,7 +46,7 @@ fn place(location: Location, instruction: &Instruction) -> Option<Place> {
 /// The observed inputs and outputs of an instruction over all states, and the maximum number of bytes of memory in one
 /// access.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct Observation {
     reads: BTreeSet<String>,
     writes: BTreeSet<String>,
     loaded: u64,
@@ -60,27 +62,27 @@ fn operands(instruction: &Instruction) -> impl Iterator<Item = Location> {
 }
 
 /// The name of a place as in the table row of `instruction`.
-fn name(place: Place, instruction: &Instruction) -> String {
+fn name(place: StateElement, instruction: &Instruction) -> String {
     let named = operands(instruction).find(|operand| self::place(*operand, instruction) == Some(place));
     named.map_or(place.to_string(), |location| location.to_string())
 }
 
 /// The groups of places to change: each place that an instruction may access, and all others together.
-fn groups(instruction: &Instruction) -> Vec<Vec<Place>> {
-    let mut separate: Vec<Place> =
+fn groups(instruction: &Instruction) -> Vec<Vec<StateElement>> {
+    let mut separate: Vec<StateElement> =
         operands(instruction).filter_map(|location| place(location, instruction)).collect();
-    separate.push(Place::General(1));
-    separate.extend(Place::all().filter(|candidate| {
-        !matches!(candidate, Place::General(_) | Place::Vector(_) | Place::Condition(_))
+    separate.push(StateElement::General(1));
+    separate.extend(StateElement::all().filter(|candidate| {
+        !matches!(candidate, StateElement::General(_) | StateElement::Vector(_) | StateElement::Condition(_))
     }));
-    let rest = Place::all().filter(|candidate| !separate.contains(candidate)).collect();
-    let mut groups: Vec<Vec<Place>> = separate.iter().map(|candidate| vec![*candidate]).collect();
+    let rest = StateElement::all().filter(|candidate| !separate.contains(candidate)).collect();
+    let mut groups: Vec<Vec<StateElement>> = separate.iter().map(|candidate| vec![*candidate]).collect();
     groups.push(rest);
     groups
 }
 
-fn observe(op: Op) -> Seen {
-    let mut observed = Seen::default();
+fn observe(op: Op) -> Observation {
+    let mut observed = Observation::default();
     // Places that kept all or part of their value. They count as read if the instruction writes them at all.
     let mut preserved = BTreeSet::new();
     for seed in 1..=TRIES {
@@ -113,7 +115,7 @@ fn observe(op: Op) -> Seen {
 }
 
 /// The table's contents in the same form.
-fn stated(op: Op) -> Seen {
+fn stated(op: Op) -> Observation {
     let row = op.row();
     let names = |list: &[Location]| {
         list.iter()
@@ -126,7 +128,7 @@ fn stated(op: Op) -> Seen {
             if let Location::Memory(bytes) = location { Some(u64::from(*bytes)) } else { None }
         })
     };
-    Seen {
+    Observation {
         reads: names(row.reads),
         writes: names(row.writes),
         loaded: bytes(row.reads).unwrap_or(0),
@@ -135,7 +137,7 @@ fn stated(op: Op) -> Seen {
 }
 
 /// Adjusts the table's contents where the reference semantics access less or more than the architecture.
-fn as_executed(op: Op, mut stated: Seen) -> Seen {
+fn as_executed(op: Op, mut stated: Observation) -> Observation {
     match op {
         // Hints have no effect.
         Op::Preld | Op::Preldx if stated.reads.iter().all(|name| name[1..].parse::<u8>().is_ok()) => {

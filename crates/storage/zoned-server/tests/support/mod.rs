@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The time limit for a reply. It is long enough for a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A running server.
 pub struct Running {
@@ -127,8 +127,8 @@ pub struct Client {
 impl Client {
     pub fn new(address: SocketAddr) -> Self {
         let socket = TcpStream::connect(address).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        socket.set_write_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(REPLY_TIMEOUT)).unwrap();
+        socket.set_write_timeout(Some(REPLY_TIMEOUT)).unwrap();
         socket.set_nodelay(true).unwrap();
         Self { socket: BufReader::new(socket) }
     }

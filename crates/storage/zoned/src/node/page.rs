@@ -591,39 +591,41 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[derive(Clone, Debug)]
-    enum Kept {
+    enum OwnedValue {
         Inline(Vec<u8>),
         Extent(u64, u32, u32),
         Deleted,
     }
 
-    impl Kept {
+    impl OwnedValue {
         fn value(&self) -> Value<'_> {
             match self {
-                Kept::Inline(bytes) => Value::Inline(bytes),
-                &Kept::Extent(block, bytes, checksum) => Value::Extent(Extent { block, bytes, checksum }),
-                Kept::Deleted => Value::Deleted,
+                OwnedValue::Inline(bytes) => Value::Inline(bytes),
+                &OwnedValue::Extent(block, bytes, checksum) => {
+                    Value::Extent(Extent { block, bytes, checksum })
+                }
+                OwnedValue::Deleted => Value::Deleted,
             }
         }
     }
 
-    fn kept(longest: usize) -> impl Strategy<Value = Kept> {
+    fn owned_value(longest: usize) -> impl Strategy<Value = OwnedValue> {
         prop_oneof![
-            4 => prop::collection::vec(any::<u8>(), 0..=longest).prop_map(Kept::Inline),
-            4 => any::<[u8; 4]>().prop_map(|bytes| Kept::Inline(bytes.to_vec())),
-            1 => (0..1u64 << 48, any::<u32>(), any::<u32>()).prop_map(|(block, bytes, checksum)| Kept::Extent(block, bytes, checksum)),
-            1 => Just(Kept::Deleted)
+            4 => prop::collection::vec(any::<u8>(), 0..=longest).prop_map(OwnedValue::Inline),
+            4 => any::<[u8; 4]>().prop_map(|bytes| OwnedValue::Inline(bytes.to_vec())),
+            1 => (0..1u64 << 48, any::<u32>(), any::<u32>()).prop_map(|(block, bytes, checksum)| OwnedValue::Extent(block, bytes, checksum)),
+            1 => Just(OwnedValue::Deleted)
         ]
     }
 
-    fn operations() -> impl Strategy<Value = Vec<(Vec<u8>, Option<Kept>)>> {
+    fn operations() -> impl Strategy<Value = Vec<(Vec<u8>, Option<OwnedValue>)>> {
         let (longest_key, longest_value) = Page::limits(512);
         let any_key = prop::collection::vec(0..3u8, 0..=longest_key.min(6));
         let number = (0..40u64).prop_map(|key| key.to_be_bytes().to_vec());
-        let fixed = any::<[u8; 4]>().prop_map(|bytes| Kept::Inline(bytes.to_vec()));
-        let log = prop_oneof![3 => fixed.clone(), 1 => Just(Kept::Deleted)];
+        let fixed = any::<[u8; 4]>().prop_map(|bytes| OwnedValue::Inline(bytes.to_vec()));
+        let log = prop_oneof![3 => fixed.clone(), 1 => Just(OwnedValue::Deleted)];
         prop_oneof![
-            prop::collection::vec((any_key, prop::option::of(kept(longest_value))), 0..200),
+            prop::collection::vec((any_key, prop::option::of(owned_value(longest_value))), 0..200),
             prop::collection::vec((number.clone(), prop::option::of(fixed)), 0..200),
             prop::collection::vec((number, prop::option::of(log)), 0..200),
         ]
@@ -633,7 +635,7 @@ mod tests {
         #[test]
         fn a_page_is_a_small_sorted_map(operations in operations()) {
             let mut page = Page::new(512);
-            let mut model: BTreeMap<Vec<u8>, Kept> = BTreeMap::new();
+            let mut model: BTreeMap<Vec<u8>, OwnedValue> = BTreeMap::new();
             for (key, change) in operations {
                 match (page.find(&key), change) {
                     (Ok(at), Some(value)) => {

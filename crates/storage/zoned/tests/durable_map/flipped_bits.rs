@@ -93,21 +93,21 @@ fn to_read(path: &Path) -> longma_zoned::Result<FileDevice> {
 
 /// The result of reading a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Seen {
+enum ReadResult {
     Right,
     Refused,
     Unreadable,
 }
 
 /// Checks that everything read is correct or an error.
-fn look(map: longma_zoned::Result<Store<FileDevice>>, model: &Model) -> Result<Seen, String> {
-    let Ok(map) = map else { return Ok(Seen::Refused) };
-    let mut seen = Seen::Right;
+fn look(map: longma_zoned::Result<Store<FileDevice>>, model: &Model) -> Result<ReadResult, String> {
+    let Ok(map) = map else { return Ok(ReadResult::Refused) };
+    let mut seen = ReadResult::Right;
     for (key, value) in model {
         match map.get(key) {
             Ok(found) if found.as_ref() == Some(value) => {}
             Ok(found) => return Err(format!("get of {key:?}: {found:?}")),
-            Err(_) => seen = Seen::Unreadable,
+            Err(_) => seen = ReadResult::Unreadable,
         }
     }
     let (mut rows, mut ended) = (Model::new(), true);
@@ -120,7 +120,9 @@ fn look(map: longma_zoned::Result<Store<FileDevice>>, model: &Model) -> Result<S
     match ended {
         true if rows == *model => {}
         true => return Err(format!("a scan ended with {} of {} records", rows.len(), model.len())),
-        false if rows.iter().all(|(key, value)| model.get(key) == Some(value)) => seen = Seen::Unreadable,
+        false if rows.iter().all(|(key, value)| model.get(key) == Some(value)) => {
+            seen = ReadResult::Unreadable
+        }
         false => return Err("a scan invented something".into()),
     }
     Ok(seen)
@@ -152,7 +154,7 @@ impl Campaign {
         let checked = to_read(&self.path).and_then(Store::check);
         let is_sound = checked.as_ref().is_ok_and(|report| report.problems.is_empty());
         self.unchanged(bytes, "a check")?;
-        if is_sound && seen != Seen::Right {
+        if is_sound && seen != ReadResult::Right {
             return Err(format!("a check finds no problem, but reading returns {seen:?}"));
         }
         if is_sound {
@@ -326,6 +328,6 @@ fn a_device_open_for_reading_rejects_writes_and_can_be_shared() {
     for result in refused {
         assert!(matches!(result, Err(DeviceError::ReadOnly { .. })), "{result:?}");
     }
-    assert_eq!(look(Store::open_read_only(second, OPTIONS), &stored.model), Ok(Seen::Right));
+    assert_eq!(look(Store::open_read_only(second, OPTIONS), &stored.model), Ok(ReadResult::Right));
     assert!(fs::read(&path).unwrap() == stored.bytes);
 }
