@@ -2,7 +2,7 @@
 //! definitions in `parts/`.
 
 use crate::parts::MachineFile;
-use crate::read::{PartDoc, Value};
+use crate::read::{KeyDoc, PartDoc, Value};
 use std::fmt::Write;
 
 /// Every kind of part with its keys, the machine file itself first.
@@ -18,22 +18,31 @@ pub fn markdown() -> String {
     for part in keys() {
         let mut heading = part.name.to_string();
         heading[..1].make_ascii_uppercase();
+        let citations: Vec<String> =
+            part.keys.iter().filter(|key| is_citation(key)).map(|key| format!("`{}`", key.name)).collect();
+        let takes =
+            if citations.is_empty() { String::new() } else { format!(" Takes {}.", citations.join(" and ")) };
         let _ = write!(
             text,
-            "### {heading}\n\n{}\n\n| key | type | default | meaning |\n| --- | --- | --- | --- |\n",
+            "### {heading}\n\n{}{takes}\n\n| key | type | meaning |\n| --- | --- | --- |\n",
             part.doc
         );
-        for key in part.keys {
+        for key in part.keys.iter().filter(|key| !is_citation(key)) {
             let absent = match (key.required, key.default) {
-                (true, _) => "**required**".into(),
+                (true, _) => ", **required**".into(),
                 (false, "") => String::new(),
-                (false, default) => format!("`{}`", word(default)),
+                (false, default) => format!(", default `{}`", word(default)),
             };
-            let _ = writeln!(text, "| `{}` | {} | {absent} | {} |", key.name, key.kind, key.doc);
+            let _ = writeln!(text, "| `{}` | {}{absent} | {} |", key.name, key.kind, key.doc);
         }
         text.push('\n');
     }
     text
+}
+
+/// Whether a key cites sources, as in most parts. The page describes these keys once.
+fn is_citation(key: &KeyDoc) -> bool {
+    matches!(key.name, "source" | "source_of")
 }
 
 /// A default as it is written in a machine file.

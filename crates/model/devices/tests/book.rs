@@ -25,14 +25,7 @@ fn the_chapter_matches_the_register_tables() {
         let (_, after) = rest.split_once(END).expect("the chapter marks where the tables end");
         let tables: String = REGISTER_MAPS
             .iter()
-            .map(|map| {
-                format!(
-                    "\n## Registers: {}\n\nA window of {:#x} bytes.\n\n{}",
-                    map.title,
-                    map.bytes,
-                    map.markdown()
-                )
-            })
+            .map(|map| format!("\n## Registers: {}\n\n{}", map.title, map.markdown()))
             .collect();
         format!("{before}{START}{tables}{END}{after}")
     });

@@ -3,10 +3,16 @@
 use super::{Block, Field, Register, RegisterMap};
 use std::fmt::Write;
 
+/// The width of registers whose rows do not state a width, bytes.
+const COMMON_WIDTH: u32 = 8;
+
 impl RegisterMap {
     /// The tables for the book: one per block, and one per register with fields.
     pub fn markdown(&self) -> String {
-        let mut text = String::new();
+        let mut text = format!(
+            "A window of {:#x} bytes. Registers have {COMMON_WIDTH} bytes and are 0 after reset, unless stated otherwise.\n\n",
+            self.bytes
+        );
         for block in self.blocks {
             block_markdown(&mut text, block);
         }
@@ -62,25 +68,50 @@ fn block_markdown(text: &mut String, block: &Block) {
             block.count, block.base, block.stride
         );
     }
-    text.push_str("| offset | bytes | register | access | reset | description |\n| --- | --- | --- | --- | --- | --- |\n");
+    if let [first, ..] = block.registers
+        && block.registers.iter().all(|register| register.about.trim().starts_with("Same as"))
+    {
+        let names: Vec<String> =
+            block.registers.iter().map(|register| format!("`{}`", register.name)).collect();
+        let _ = write!(
+            text,
+            "They contain, in this order from {:#x} on, registers like those of the same names above: {}.\n\n",
+            first.offset,
+            names.join(", ")
+        );
+        return;
+    }
+    text.push_str("| offset | register | access | description |\n| --- | --- | --- | --- |\n");
     for register in block.registers {
         let at = if block.count > 1 { register.offset } else { block.base + register.offset };
         let Register { name, width, access, reset, about, .. } = register;
-        let _ = writeln!(
-            text,
-            "| {at:#x} | {width} | `{name}` | {} | {reset:#x} | {} |",
-            access.short(),
-            about.trim()
-        );
+        let _ = write!(text, "| {at:#x} | `{name}` | {} | {}", access.short(), about.trim());
+        if *width != COMMON_WIDTH {
+            let _ = write!(text, " {width} bytes.");
+        }
+        if *reset != 0 {
+            let _ = write!(text, " Reset value: {reset:#x}.");
+        }
+        text.push_str(" |\n");
     }
     text.push('\n');
-    for register in block.registers.iter().filter(|r| !r.fields.is_empty()) {
-        let _ = write!(text, "`{}`\n\n| bits | field | description |\n| --- | --- | --- |\n", register.name);
-        for Field { name, low, bits, about } in register.fields {
-            let high = low + bits - 1;
-            let range = if *bits == 1 { low.to_string() } else { format!("{high}:{low}") };
-            let _ = writeln!(text, "| {range} | `{name}` | {about} |");
-        }
+    let with_fields: Vec<&Register> = block.registers.iter().filter(|r| !r.fields.is_empty()).collect();
+    for alike in with_fields.chunk_by(|a, b| rows(a) == rows(b)) {
+        let names: Vec<String> = alike.iter().map(|register| format!("`{}`", register.name)).collect();
+        let _ =
+            write!(text, "{}\n\n| bits | field | description |\n| --- | --- | --- |\n", names.join(" and "));
+        text.extend(alike.first().map(|register| rows(register)));
         text.push('\n');
     }
+}
+
+/// The rows of a register's table of fields.
+fn rows(register: &Register) -> String {
+    let mut text = String::new();
+    for Field { name, low, bits, about } in register.fields {
+        let high = low + bits - 1;
+        let range = if *bits == 1 { low.to_string() } else { format!("{high}:{low}") };
+        let _ = writeln!(text, "| {range} | `{name}` | {about} |");
+    }
+    text
 }
