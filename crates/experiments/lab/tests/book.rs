@@ -15,12 +15,12 @@ fn tables() -> String {
         heading[..1].make_ascii_uppercase();
         let _ = write!(
             text,
-            "### {heading}\n\n{}\n\n| key | holds | needed | meaning |\n| --- | --- | --- | --- |\n",
+            "### {heading}\n\n{}\n\n| key | type | meaning |\n| --- | --- | --- |\n",
             part.doc
         );
         for key in part.keys {
-            let needed = if key.required { "yes" } else { "" };
-            let _ = writeln!(text, "| `{}` | {} | {needed} | {} |", key.name, key.kind, key.doc);
+            let required = if key.required { ", **required**" } else { "" };
+            let _ = writeln!(text, "| `{}` | {}{required} | {} |", key.name, key.kind, key.doc);
         }
         text.push('\n');
     }
