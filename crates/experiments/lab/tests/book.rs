@@ -13,11 +13,8 @@ fn tables() -> String {
     for part in longma_lab::keys() {
         let mut heading = part.name.to_string();
         heading[..1].make_ascii_uppercase();
-        let _ = write!(
-            text,
-            "### {heading}\n\n{}\n\n| key | type | meaning |\n| --- | --- | --- |\n",
-            part.doc
-        );
+        let _ =
+            write!(text, "### {heading}\n\n{}\n\n| key | type | meaning |\n| --- | --- | --- |\n", part.doc);
         for key in part.keys {
             let required = if key.required { ", **required**" } else { "" };
             let _ = writeln!(text, "| `{}` | {}{required} | {} |", key.name, key.kind, key.doc);
