@@ -109,7 +109,7 @@ macro_rules! integer_value {
     ($ty:ty, $max:expr) => {
         impl Value for $ty {
             fn kind() -> String {
-                "whole number".into()
+                "integer".into()
             }
             fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
                 integer(node, $max, problems).map(|v| v as $ty)
@@ -125,7 +125,7 @@ integer_value!(u64, i64::MAX as u64);
 
 impl Value for bool {
     fn kind() -> String {
-        "true or false".into()
+        "boolean".into()
     }
     fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {
         match node.get_ref() {
