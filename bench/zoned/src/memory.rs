@@ -1,4 +1,4 @@
-//! The memory limit of the engines' processes, including the page cache: a control group for each piece.
+//! The memory limit of the engines' processes, including the page cache, by a control group for each piece of work.
 //! Source: the kernel's Documentation/admin-guide/cgroup-v2.rst (memory.max) and cgroup-v1/memory.rst; cgroups(7),
 //! proc(5) (mountinfo).
 
@@ -75,7 +75,7 @@ impl Drop for Limit {
     }
 }
 
-/// The error if there can be no limit.
+/// The error if a limit is impossible.
 fn without(why: &str) -> String {
     format!(
         "cannot limit the engines' memory by a control group ({why}): run this as root or under `systemd-run --user --scope -p Delegate=yes`, or \
@@ -83,7 +83,7 @@ fn without(why: &str) -> String {
     )
 }
 
-/// Where this process may create a group, according to /proc/self/mountinfo and /proc/self/cgroup.
+/// The folder in which this process may create a group, according to /proc/self/mountinfo and /proc/self/cgroup.
 fn hierarchy(mounts: &str, groups: &str) -> Outcome<Hierarchy> {
     let group_of = |wanted: &dyn Fn(&str, &str) -> bool| {
         groups.lines().find_map(|line| {

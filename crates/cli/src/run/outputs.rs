@@ -38,14 +38,14 @@ pub(super) fn refuse_shared(arguments: &Arguments) -> Result<(), Failure> {
         .or_else(|| shared(machine.into_iter().chain(outputs), machine_inputs));
     match shared {
         Some([one, other]) => {
-            Err(Failure::own(&format!("{one} and {other} name the same file"), "give each its own file"))
+            Err(Failure::own(&format!("{one} and {other} name the same file"), "give them different files"))
         }
         None => Ok(()),
     }
 }
 
-/// The names of two files of which at least one is an output, and which are the same. A file without a path, a pipe, a
-/// device, and an input that does not exist are none.
+/// The names of an output and another file that are the same file. Ignores files without a path, pipes, devices, and
+/// inputs that do not exist.
 pub fn shared(
     outputs: impl IntoIterator<Item = (&'static str, Option<PathBuf>)>,
     inputs: impl IntoIterator<Item = (&'static str, Option<PathBuf>)>,

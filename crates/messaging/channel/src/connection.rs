@@ -153,7 +153,8 @@ impl Transport {
 }
 
 impl Connection {
-    /// Connects by shared memory to the listener with this name, with default options. [`Transport::connect`] has others.
+    /// Connects by shared memory to the listener with this name, with default options. For other options, see
+    /// [`Transport::connect`].
     ///
     /// # Errors
     /// Those of [`Transport::shared_memory`] and [`Transport::connect`].
@@ -288,7 +289,7 @@ impl Connection {
         self.send_parts(FrameKind::Message, 0, message, Wait::Await).await
     }
 
-    /// [`Connection::receive`] as a future. Dropping it loses nothing.
+    /// [`Connection::receive`] as a future. Dropping the future loses no data.
     ///
     /// # Errors
     /// Those of [`Connection::receive`].
@@ -320,7 +321,7 @@ impl Connection {
         self.respond_waiting(to, response, Wait::Await).await
     }
 
-    /// Closes the connection after the NIC has sent everything.
+    /// Closes the connection after the NIC has sent all data.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::Ended`] if the peer ended the connection first.

@@ -1,9 +1,9 @@
 //! Messages, requests and byte streams between processes, with flow control, over the Virtual Interface Architecture.
 //!
-//! `longma-via` gives a program registered memory, descriptors and completions. This crate adds what most programs build
-//! on top: buffers, credits so that a slow receiver slows its sender down, messages of any length, request and response,
-//! and streams that implement [`std::io::Read`] and [`std::io::Write`]. Calls block, with a time limit, or are futures
-//! for any executor.
+//! `longma-via` gives a program registered memory, descriptors and completions. This crate adds common layers on top:
+//! buffers, credits so that a slow receiver slows its sender down, messages of any length, request and response, and
+//! streams that implement [`std::io::Read`] and [`std::io::Write`]. Calls block, with a time limit, or are futures for
+//! any executor.
 //!
 //! The peer need not be trusted: whatever it sends, this side uses bounded memory and returns an error.
 

@@ -30,7 +30,8 @@ impl Transport {
 }
 
 impl Listener {
-    /// Listens at this name for processes of this host, with default options. [`Transport::listen`] has others.
+    /// Listens at this name for processes of this host, with default options. For other options, see
+    /// [`Transport::listen`].
     ///
     /// # Errors
     /// Those of [`Transport::shared_memory`] and [`Transport::listen`].
@@ -117,12 +118,12 @@ pub struct AsyncListener {
     listener: Arc<Listener>,
     requests: Receiver<ConnectionRequest>,
     thread: Option<JoinHandle<()>>,
-    /// The process to which the thread belongs.
+    /// The process that started the thread.
     creator_pid: u32,
 }
 
 impl AsyncListener {
-    /// The next connection. Dropping the future loses nothing.
+    /// The next connection. Dropping the future loses no connection.
     ///
     /// # Errors
     /// Those of [`Listener::accept`].
@@ -146,7 +147,7 @@ impl Drop for AsyncListener {
         if let Some(thread) = self.thread.take()
             && std::process::id() == self.creator_pid
         {
-            // The thread does not panic; if it did, there is nothing left to do here.
+            // The thread does not panic. A panic could not be handled here anyway.
             let _ = thread.join();
         }
     }

@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::wire::{HEADER_BYTES, MAX_SLOT_BYTES, MAX_SLOTS, MIN_SLOT_BYTES, MIN_SLOTS};
 use std::time::Duration;
 
-/// Options of a connection. Both sides may have different ones.
+/// Options of a connection. The two sides may have different options.
 ///
 /// A connection registers `slot_bytes * (receive_slots + send_slots + 8)` bytes of memory, 1.5 MiB by default. The kernel
 /// provides a page at its first use, so a connection with small messages occupies less.
@@ -19,7 +19,7 @@ pub struct Options {
     pub send_slots: u32,
     /// The longest message that is received, bytes, 64 MiB by default. A longer one ends the connection.
     pub max_message: u32,
-    /// The time limit of each blocking call. `None`, the default, waits indefinitely. Futures have no limit of their own.
+    /// The time limit of each blocking call. `None`, the default, waits indefinitely. Futures have no time limit.
     pub timeout: Option<Duration>,
 }
 

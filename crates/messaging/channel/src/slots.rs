@@ -37,7 +37,7 @@ impl Drop for Tag {
         if self.is_forked_child() {
             return;
         }
-        // The VI and the memory that use the tag have been dropped before.
+        // The VI and the memory that use the tag have already been dropped.
         let _ = self.nic.destroy_protection_tag(self.tag);
     }
 }
@@ -101,7 +101,7 @@ impl Slots {
         self.send_from(vi, slot, header, payload)
     }
 
-    /// Sends a control frame. If no slot is free, the connection has ended, and nothing is sent.
+    /// Sends a control frame. If no slot is free, the connection has ended, and no frame is sent.
     pub(crate) fn send_control(&mut self, vi: &Vi, header: &Header, payload: &[u8]) -> Result<(), Error> {
         let Some(slot) = self.free_control.pop() else { return Ok(()) };
         self.send_from(vi, slot, header, payload)

@@ -83,7 +83,7 @@ impl Header {
     /// Reads a header.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A description of the violation.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, &'static str> {
         let kind = FrameKind::ALL.into_iter().find(|kind| *kind as u8 == bytes[0]);
         let [_, reserved, c0, c1, t0, t1, t2, t3, id @ ..] = *bytes;

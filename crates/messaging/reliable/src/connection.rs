@@ -16,7 +16,7 @@ const PARAMETER_BYTES: usize = 8;
 /// The maximum size of the request or answer in the packets that open a connection, bytes.
 pub const MAX_OPENING_BYTES: usize = 512;
 
-/// The number of transmissions of one packet before which the path is not considered broken if the peer answers.
+/// If the peer answers, the path is considered broken only after this number of transmissions of one packet.
 const MIN_TRANSMISSIONS: u32 = 8;
 
 /// The number of `Close` packets sent before the peer is considered gone.

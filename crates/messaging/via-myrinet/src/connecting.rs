@@ -67,8 +67,8 @@ impl Fabric {
         Duration::from_ps(self.shared.world().time(station).ps())
     }
 
-    /// Advances the time until an event reaches some host. For a program that drives several hosts and has nothing to
-    /// do on any of them. Returns `false` if nothing is in progress.
+    /// Advances the time until an event reaches some host. For a program that drives several hosts, all of which are
+    /// idle. Returns `false` if nothing is in progress.
     pub fn skip(&self) -> bool {
         self.shared.world().skip()
     }

@@ -1,7 +1,7 @@
 //! A message in progress on a NIC: the work request, its packet, and the steps of the firmware. BVIA performs the steps
 //! of one job after another; MyVIA's state machines wait for engines in between.
 //!
-//! Source: Jiao Zhenqiang et al.; BVIA as described there.
+//! Source: Jiao Zhenqiang et al., which also describes BVIA.
 
 use super::Settings;
 use super::lanai::{Direction, Engine};

@@ -79,7 +79,7 @@ impl ViQueues {
 pub enum Next {
     /// It computes for this long and then continues.
     After(Duration),
-    /// It idles in a loop whose iterations take this long, until something happens.
+    /// The duration of an iteration of the firmware's idle loop.
     Idle(Duration),
 }
 
@@ -145,7 +145,7 @@ pub struct Station {
     pub packets_first: bool,
     /// The time since which the firmware idles, and the duration of its loop.
     pub idle: Option<(Time, Duration)>,
-    /// Whether something has happened since the round of the firmware began, so that the firmware must check again.
+    /// Whether an event has occurred since the firmware's round began, so that it must check again.
     pub must_check_again: bool,
     /// Whether the firmware is scheduled to continue.
     pub is_scheduled: bool,

@@ -51,7 +51,7 @@ macro_rules! steps {
 steps! {
     /// BVIA.
     POLL_DOORBELL = "poll doorbell", "load the doorbell, test it, next queue", [2, 1, 0, 1];
-    /// Both.
+    /// Both firmwares.
     LOOP = "main loop", "load the interrupt status, test the receive bit, back to the top", [2, 1, 0, 2];
     /// BVIA.
     TAKE_DOORBELL = "take doorbell", "read both words, clear them, find the VI's record", [4, 4, 2, 1];
@@ -61,35 +61,35 @@ steps! {
     MISS = "translation missed", "address of the entry in the host's table, ask for 32 bytes of it", [6, 3, 2, 2];
     /// BVIA.
     FILL = "fill translation", "store tag and frame of the fetched entry", [4, 2, 2, 1];
-    /// Both.
+    /// Both firmwares.
     START_HOST_DMA = "start host DMA", "host address, SRAM address, direction, count to their registers", [3, 2, 4, 2];
-    /// Both.
+    /// Both firmwares.
     SEE_HOST_DMA = "see host DMA done", "load the interrupt status, test, clear the bit", [2, 1, 1, 1];
     /// BVIA.
     PARSE_DESCRIPTOR = "parse descriptor", "eight words of control segment; operation, count, length, VI state, MTU", [16, 14, 4, 6];
     /// BVIA.
     PARSE_SEGMENT = "parse segment", "address, handle, length; protection tag against the VI's", [8, 5, 2, 3];
-    /// Both.
+    /// Both firmwares.
     NEXT_PIECE = "next piece", "bytes to the page's end or the segment's, advance both addresses", [8, 2, 2, 2];
-    /// Both.
+    /// Both firmwares.
     BUILD_HEADER = "build header", "route of the peer, eight words of header", [8, 3, 8, 2];
-    /// Both.
+    /// Both firmwares.
     START_SEND = "start send DMA", "first and last address to their registers", [3, 2, 3, 2];
-    /// Both.
+    /// Both firmwares.
     SEE_SEND = "see send DMA done", "load the interrupt status, test, clear the bit", [2, 1, 1, 1];
-    /// Both.
+    /// Both firmwares.
     BUILD_COMPLETION = "build completion", "status and length words, the host address they go to", [5, 4, 4, 2];
-    /// Both.
+    /// Both firmwares.
     FINISH = "finish", "free the buffer, advance the queue, count", [6, 4, 4, 2];
-    /// Both.
+    /// Both firmwares.
     SEE_PACKET = "see packet", "clear the receive bit, length from the receive pointer", [4, 4, 2, 2];
-    /// Both.
+    /// Both firmwares.
     ARM_RECEIVE = "arm receive", "the other buffer's address and limit to the registers", [4, 2, 3, 1];
-    /// Both.
+    /// Both firmwares.
     PARSE_HEADER = "parse header", "kind, VI number within bounds, its state and peer, length", [12, 9, 2, 5];
     /// BVIA.
     FIND_RECEIVE = "find receive descriptor", "head of the VI's receive queue, its address", [5, 4, 2, 2];
-    /// Both: RDMA.
+    /// Both firmwares: RDMA.
     CHECK_RDMA = "check RDMA", "region by handle, tag, bounds, permission", [10, 7, 0, 4];
     /// MyVIA.
     LOOK_SMALL_RING = "look at small ring", "load head and tail, compare, next queue", [3, 2, 0, 1];

@@ -25,7 +25,7 @@ const LINGER: Duration = Duration::from_ps(50_000_000_000);
 enum Event {
     /// The firmware continues.
     Resume(usize),
-    /// Something happened that the firmware may be polling for.
+    /// An event for which the firmware may be polling.
     Poke(usize),
     /// The host engine is done, unless an access has delayed it.
     HostDma(usize),
@@ -270,7 +270,7 @@ impl World {
         self.poke(station);
     }
 
-    /// Advances the time until everything that a closing VI has sent is with its peer.
+    /// Advances the time until the peer has received all data that a closing VI has sent.
     pub fn drain(&mut self, station: usize, slot: usize) {
         // A peer that does not receive must not block this forever.
         let limit = plus(self.now, LINGER);

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::provider::Memory;
 use std::io;
 
-/// How memory is allocated. The default costs nothing in advance: the kernel provides a page of 4 KiB at the first
-/// access to it, which for large messages takes longer than copying them.
+/// How memory is allocated. By default, the kernel provides each page of 4 KiB at the first access to it. For large
+/// messages, this takes longer than copying them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AllocationOptions {
     /// Provide all pages at once, so that no later access faults in this process.

@@ -10,8 +10,8 @@ pub(crate) fn wake_all(word: &AtomicU32, private: bool) {
 }
 
 /// Wakes sleepers in a peer process, up to the number that a well-behaved peer has on one VI. The limit bounds the time
-/// that a hostile peer with many sleeping threads can cost the caller. The first thread to wake handles the event and
-/// wakes the others of its process.
+/// that a hostile peer with many sleeping threads can cost the caller. The first thread that wakes handles the event
+/// and wakes the other threads of its process.
 pub(crate) fn wake_some(word: &AtomicU32) {
     const MAX_SLEEPERS: i32 = 128;
     wake(word, false, MAX_SLEEPERS);

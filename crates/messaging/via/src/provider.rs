@@ -339,7 +339,7 @@ pub trait Link: Send {
     fn disconnect(&mut self);
 }
 
-/// What a thread sleeps on until a link has an event.
+/// The object on which a thread sleeps until a link has an event.
 #[derive(Debug, Clone, Copy)]
 pub enum WakeSource {
     /// A futex word, possibly shared with the peer: sleep while it holds `value`. It lives as long as the link.
@@ -351,7 +351,7 @@ pub enum WakeSource {
     },
     /// A file descriptor that becomes readable when there is an event. It stays open as long as the link.
     Readable(RawFd),
-    /// Nothing to sleep on: keep polling. (A modelled NIC, whose time advances only while it is polled.)
+    /// No object: the thread must keep polling. (A modelled NIC, whose time advances only while it is polled.)
     None,
 }
 
@@ -405,7 +405,7 @@ pub trait Target {
 
     /// Returns the destination of the current message after validating it again. The slices returned by `begin` are
     /// valid only until the poll returns, because the program may deregister memory between two polls. `None` if the
-    /// destination is gone; the provider then ends the message with an error.
+    /// destination is no longer valid; the provider then ends the message with an error.
     fn resume(&mut self) -> Option<&[Slice]>;
 
     /// Stores `bytes` at `offset` of the current message. Bytes beyond the announced length or in memory that has been

@@ -1,5 +1,5 @@
-//! What the remaining side of a connection learns when the other ends: waits end even with nothing posted, and the VI
-//! keeps the reason.
+//! When one side of a connection ends, waits of the other side end, even if no descriptor is posted, and its VI keeps
+//! the reason.
 
 use longma_via::provider::udp::Udp;
 use longma_via::*;

@@ -67,7 +67,7 @@ fn survive(is_server: bool, name: &str, rounds: usize) {
         round(&nic, tag, is_server, name, index);
         // The provider's thread releases the peer shortly after the VI.
         let end = Instant::now() + Duration::from_secs(2);
-        // After the first round, which opened what stays open (listener, epoll).
+        // Compare with the first round, in which the objects that stay open (listener, epoll) were opened.
         let expected = *before.get_or_insert_with(|| {
             std::thread::sleep(Duration::from_millis(100));
             holdings()

@@ -91,7 +91,7 @@ fn prefaulted_memory_is_written_without_page_faults() {
         memory.write(0, &text);
         faults() - before
     };
-    // Transparent huge pages reduce the faults, but not to one.
+    // Transparent huge pages reduce the number of faults, but one fault is not enough.
     assert!(cost(false, false) > 1);
     assert!(cost(true, false) <= 1);
     assert!(cost(true, true) <= 1);

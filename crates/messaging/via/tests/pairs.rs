@@ -1,4 +1,4 @@
-//! Two VIs of one process over shared memory: every path that data can take, and what the peer sees.
+//! Two VIs of one process over shared memory: every path of data, and its effects at the peer.
 //!
 //! Source: VIA.
 

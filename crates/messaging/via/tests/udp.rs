@@ -315,7 +315,7 @@ fn a_client_is_accepted_while_other_threads_poll_and_sleep() {
     let (_first, polled) = accept_one();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // One thread polls continuously and takes everything that arrives. Another one sleeps, so that the NIC's thread
+        // One thread polls continuously and takes all arriving packets. Another one sleeps, so that the NIC's thread
         // watches the socket.
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {

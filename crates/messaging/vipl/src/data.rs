@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 /// The maximum number of segments, including the address segment.
 const MAX_SEGMENTS: usize = 253;
 
-/// A buffer for the segments of a descriptor. Only as many as the descriptor has are written.
+/// A buffer for the segments of a descriptor, of which only the descriptor's segments are initialized.
 type SegmentBuffer = [MaybeUninit<Segment>; MAX_SEGMENTS];
 
 /// A copy of a descriptor's control segment, and the address of its first segment.

@@ -95,7 +95,7 @@ impl<T: Send + Sync + 'static> Table<T> {
     }
 
     /// Like `shared`, but calls `note` with the object while it is locked. A thread that destroys the object either
-    /// sees the effect of `note` or is first.
+    /// sees the effect of `note` or runs before it.
     pub(crate) fn shared_after(&self, handle: Handle, note: impl FnOnce(&T)) -> Option<Arc<T>> {
         let _places = self.slots.lock().ignore_poison();
         let slot = self.slot(handle.addr())?;

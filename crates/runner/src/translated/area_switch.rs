@@ -29,7 +29,7 @@ impl<F: FrontEnd> Translated<F> {
         self.with_free_area(cores, |engine, memory| engine.code_past_breakpoint(pc, memory))
     }
 
-    /// The code of the source address that the exit at `exit` leads to. The thread is at the exit.
+    /// The code of the target `pc` of the exit at `exit`, at which the thread is.
     pub(super) fn follow(&self, cores: &Cores, exit: u64, pc: u64) -> Result<u64, CodeError> {
         let mut is_first = true;
         self.with_free_area(cores, |engine, memory| match std::mem::take(&mut is_first) {
@@ -39,7 +39,8 @@ impl<F: FrontEnd> Translated<F> {
         })
     }
 
-    /// Looks up code. If the area is full, switches areas and looks again; the thread's old code is then gone.
+    /// Looks up code. If the area is full, switches areas and repeats the look-up. The switch discards the thread's old
+    /// code.
     fn with_free_area(
         &self,
         cores: &Cores,

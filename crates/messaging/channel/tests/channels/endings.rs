@@ -1,4 +1,4 @@
-//! How connections and listeners end, and what the other side learns.
+//! The end of connections and listeners, and its effects on the other side.
 
 use super::*;
 use longma_channel::Error;
@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 /// The name of the listener to which a child process connects.
 const CHILD: &str = "LONGMA_CHANNEL_TEST_CHILD";
 
-/// Not a test: what the child process does. It sends a message and waits to be killed.
+/// Not a test: the code of the child process. It sends a message and waits to be killed.
 #[test]
 fn child() {
     let Ok(name) = std::env::var(CHILD) else { return };
@@ -48,7 +48,7 @@ fn everything_sent_before_a_close_arrives() {
                 }
                 client.close().unwrap();
             });
-            // The sender is ahead by what the NIC can hold.
+            // The sender is ahead by as many messages as the NIC can hold.
             std::thread::sleep(Duration::from_millis(20));
             for number in 0..100u8 {
                 assert_eq!(server.receive().unwrap().unwrap().bytes, [number; 10_000]);

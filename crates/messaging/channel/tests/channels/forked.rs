@@ -27,7 +27,7 @@ fn in_child(child: impl FnOnce()) -> i32 {
     }
 }
 
-/// What the parent keeps: the child drops a copy of the memory, and so ends nothing of the parent.
+/// The child drops only a copy of the memory, so the parent's connections continue.
 #[test]
 fn what_a_forked_child_drops_stays_with_its_parent() {
     for [client, server] in transports() {

@@ -68,7 +68,7 @@ fn a_future_that_connects_has_a_time_limit_and_can_be_dropped() {
             };
             let service = async {
                 loop {
-                    // Clients that gave up may come first.
+                    // Skip clients that gave up.
                     let mut connection = listener.accept().await.unwrap();
                     if let Ok(Some(message)) = connection.receive_async().await {
                         return message.bytes;

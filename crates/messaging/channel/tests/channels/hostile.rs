@@ -1,4 +1,4 @@
-//! Peers that do not follow the protocol: a VI that sends frames of its own.
+//! Peers that violate the protocol: VIs that send arbitrary frames.
 
 use super::*;
 use longma_channel::Error;

@@ -1,4 +1,4 @@
-//! Resources: what connections use, and that they return it.
+//! Resources that connections use and release.
 
 use super::*;
 use longma_via::{Reliability, ViAttributes};
@@ -34,7 +34,7 @@ fn connections_of_one_nic_do_not_show_each_other_s_memory() {
         client.send(b"mine").unwrap();
         assert_eq!(server.receive().unwrap().unwrap().bytes, b"mine");
     }
-    // Those of the tests that run meanwhile are few.
+    // The other tests that run at the same time have few mappings.
     assert!(mapped - before < 5000, "{mapped} mappings for 100 connections");
 }
 

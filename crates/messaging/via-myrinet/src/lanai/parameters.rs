@@ -67,7 +67,7 @@ pub struct Parameters {
 pub struct ParametersError {
     /// The name of the machine.
     pub machine: String,
-    /// What is missing.
+    /// The missing part or key.
     pub missing: String,
 }
 
@@ -75,7 +75,7 @@ impl Parameters {
     /// Extracts the parameters from a machine.
     ///
     /// # Errors
-    /// What the machine lacks.
+    /// If the machine lacks a part or a key.
     pub fn of(machine: &Machine) -> Result<Self, ParametersError> {
         let lack = |missing: &str| ParametersError { machine: machine.name.clone(), missing: missing.into() };
         let hosts = machine.hosts.iter().filter_map(|host| Some((host, nic(machine, host)?)));

@@ -101,8 +101,8 @@ impl Endpoint {
     }
 
     /// Decides which side waits: the one with the smaller address. Both sides reach the same decision without
-    /// communication. Discriminators are compared first; the hosts matter only if these are equal, and then each side
-    /// must know how the other one names its host.
+    /// communication. Discriminators are compared first. If they are equal, the hosts are compared, for which each side
+    /// must know the other's name of its host.
     fn waits_for(&self, local: &Address, remote: &Address) -> Result<bool, Error> {
         if local.discriminator != remote.discriminator {
             return Ok(local.discriminator < remote.discriminator);

@@ -57,8 +57,8 @@ pub(crate) struct Endpoint {
     pub(super) inner: Lock<Inner>,
     /// A copy of the state that can be read without the lock.
     state: AtomicU8,
-    /// Whether the registry's thread polls this VI when the program does not, and the number of the program's calls,
-    /// from which the thread detects this.
+    /// Whether the registry's thread polls this VI while the program does not. The thread detects an inactive program
+    /// by the number of its calls.
     pub(super) attended: AtomicBool,
     pub(super) calls: AtomicU32,
     /// The number of the program's threads that sleep on this VI.

@@ -1,5 +1,5 @@
-//! How a program learns that something is complete.
-//! Source: VIA, "Completing Descriptors", "Completion Queues"; VIPL, the done, wait and notify calls.
+//! Completion: polling, waiting and notification. Source: VIA, "Completing Descriptors", "Completion Queues"; VIPL, the
+//! done, wait and notify calls.
 
 use crate::bed::*;
 use crate::{Case, Levels};

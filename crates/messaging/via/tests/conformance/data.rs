@@ -1,5 +1,5 @@
-//! Messages: what is sent is what is received.
-//! Source: VIA, "Send/Receive", "Descriptor Processing Model", "Format of a Descriptor", "Reliability Levels".
+//! Messages arrive as they were sent. Source: VIA, "Send/Receive", "Descriptor Processing Model", "Format of a
+//! Descriptor", "Reliability Levels".
 
 use crate::bed::*;
 use crate::{Case, Levels};

@@ -1,4 +1,4 @@
-//! Tokens, quotas (the default one too), and the tenants' usage that quotas are checked against. The service defines the roles.
+//! Tokens, quotas (including the default quota), and the tenants' usage, which is checked against quotas. The service defines the roles.
 
 use super::sql::{Answer, Database, Query, Row, values};
 use super::tables::{Result, now};
@@ -27,7 +27,7 @@ pub(super) fn tokens(db: &dyn Database) -> Result<Vec<Token>> {
     db.rows(sql, &[])?.iter().map(token).collect()
 }
 
-/// Records when tokens were used. A token that was removed meanwhile is skipped.
+/// Records when tokens were used. Tokens that have been removed in the meantime are skipped.
 pub(super) fn record_token_uses(db: &dyn Database, uses: &[(String, i64)]) -> Result<()> {
     let sql = "UPDATE tokens SET used_at = ?2 WHERE digest = ?1 AND (used_at IS NULL OR used_at < ?2)";
     let uses: Vec<_> = uses.iter().map(|(digest, at)| Query::new(sql, values![digest, *at])).collect();
@@ -35,7 +35,7 @@ pub(super) fn record_token_uses(db: &dyn Database, uses: &[(String, i64)]) -> Re
     Ok(())
 }
 
-/// A memory limit as stored. One above `i64::MAX` is stored as unlimited; callers that want to reject it do so earlier.
+/// A memory limit as stored. A limit above `i64::MAX` is stored as unlimited, unless the caller has rejected it.
 fn stored_memory(quota: &Quota) -> Option<i64> {
     quota.memory_mib.map(|mib| i64::try_from(mib).unwrap_or(i64::MAX))
 }

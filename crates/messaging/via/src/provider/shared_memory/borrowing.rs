@@ -1,8 +1,8 @@
 //! The thread that duplicates the files of regions that peers lend. Until a region is borrowed, messages from it arrive
 //! in parts.
 //!
-//! Source: pidfd_getfd(2). The call waits while the peer is executing a program (exec_update_lock), and the peer can
-//! prolong that by what the process has to close. Therefore only this thread makes the call.
+//! Source: pidfd_getfd(2). The call waits while the peer is executing a program (exec_update_lock), which the peer can
+//! prolong by leaving the process many files to close. Therefore only this thread makes the call.
 
 use super::control_message::RegionExport;
 use super::peer_connection::PeerConnection;

@@ -1,5 +1,5 @@
-//! Receives messages from the peer. Each message is copied, then validated word by word, then stored where the engine
-//! says. A message that violates the protocol ends the connection without any other effect.
+//! Receives messages from the peer. Each message is copied, then validated word by word, then stored at the destination
+//! that the engine gives. A message that violates the protocol ends the connection without any other effect.
 //!
 //! Source: see `layout.rs`.
 

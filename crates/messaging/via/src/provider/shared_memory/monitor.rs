@@ -186,7 +186,7 @@ impl Monitor {
         let watched =
             self.watch(peer.peer_connection.socket.as_raw_fd(), token, PEER_EVENTS).and_then(|()| {
                 match &peer.peer_connection.process.file {
-                    // One event is enough: every turn checks the process.
+                    // Request one event only, because every turn checks the process.
                     Some(file) => self.watch(file.as_raw_fd(), token, libc::EPOLLIN | libc::EPOLLONESHOT),
                     None => Ok(()),
                 }

@@ -188,7 +188,7 @@ impl SharedLink {
 
     // ---- remote memory ----------------------------------------------------------------------------------------------
 
-    /// Whether a direct access to the peer's memory would come after everything that the peer was asked to do.
+    /// Whether a direct access to the peer's memory would be ordered after all earlier requests to the peer.
     fn may_go_directly(&mut self) -> Result<bool, EndReason> {
         if self.level == Reliability::ReliableReception && !self.pending.is_empty() {
             return Ok(false);
@@ -403,8 +403,8 @@ impl SharedLink {
     }
 }
 
-/// A remote store. Eight aligned bytes are stored atomically; anything else is stored in address order, as far as the
-/// processor's copy preserves it.
+/// A remote store. Eight aligned bytes are stored atomically; other data is stored in address order, if the processor's
+/// copy instruction preserves it.
 ///
 /// # Safety
 /// `to` must have space for `length` bytes, and the slices must have as many readable bytes.

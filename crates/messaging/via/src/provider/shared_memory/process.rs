@@ -3,9 +3,9 @@
 //!
 //! Source: unix(7) SO_PEERCRED and SO_PEERPIDFD (Linux 6.5), pidfd_open(2), pidfd_getfd(2), proc(5) auxv, getauxval(3).
 //!
-//! Nothing here accesses pages of the process. A page behind userfaultfd(2) or FUSE could block the caller as long as
-//! the peer likes. A pipe (vmsplice(2)) would not help, because the peer can fault on such a page while holding the
-//! pipe's lock.
+//! This module does not access pages of the process. A page behind userfaultfd(2) or FUSE could block the caller as
+//! long as the peer likes. A pipe (vmsplice(2)) would not help, because the peer can fault on such a page while holding
+//! the pipe's lock.
 
 use super::deferred_close::PeerFile;
 use super::quota::Account;

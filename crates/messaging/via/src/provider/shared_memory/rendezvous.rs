@@ -238,7 +238,7 @@ impl AnswerReader<'_> {
                 }
                 // Messages about regions may come first.
                 Ok((message, file)) => handle_message(peer, message, file)?,
-                // A server that refuses says so. This one has ended, or closed its NIC.
+                // The server has ended or closed its NIC: a server that refuses sends an answer.
                 Err(Error::System { source, .. }) if source.kind() != io::ErrorKind::InvalidData => {
                     return Err(Error::NotReachable("the server ended before it answered".into()));
                 }

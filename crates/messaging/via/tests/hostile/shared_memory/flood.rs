@@ -40,7 +40,7 @@ fn events_of_one_peer_are_seen_soon_while_others_are_busy() {
     let listen = |wait| nic.connect_wait(&Address::local(&name), wait);
     let _ = listen(Some(Duration::ZERO));
     let accept = |vi: &Vi| listen(TIMEOUT).unwrap().accept(vi).unwrap();
-    // Memory that peers cannot map, so the server's own thread stores what is written to it.
+    // Peers cannot map this memory, so the server's own thread performs their writes.
     let mut bytes = vec![0u64; 512];
     let attributes = MemoryAttributes { tag, rdma_write: true, rdma_read: false };
     // SAFETY: the memory outlives the region and is accessed only through it.

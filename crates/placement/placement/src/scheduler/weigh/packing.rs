@@ -1,9 +1,10 @@
-//! Best fit by node: the less would remain of the scarcer resource, CPUs or memory, the higher the score. Absolute amounts
-//! are scored, not fractions, so that small nodes fill up before large ones, which alone fit large requests.
+//! Best fit by node: the score increases as the remainder of the scarcer resource, CPUs or memory, decreases. Absolute
+//! amounts are scored instead of fractions, so that small nodes fill up first, and large nodes stay free for large
+//! requests.
 
 use super::{Candidate, NodeWeigher, Remainder, Weights};
 
-/// Remaining amounts that score one half.
+/// Remainders with a score of one half.
 const CPUS: f32 = 16.0;
 const MIB: f32 = 32768.0;
 
