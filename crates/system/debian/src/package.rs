@@ -22,7 +22,8 @@ pub enum PackageError {
 
 /// The member of an ar archive whose name starts with `name`.
 fn member<'a>(package: &'a [u8], name: &str) -> Result<(&'a str, &'a [u8]), PackageError> {
-    let mut rest = package.strip_prefix(b"!<arch>\n").ok_or(PackageError::Format("it is not an ar archive"))?;
+    let mut rest =
+        package.strip_prefix(b"!<arch>\n").ok_or(PackageError::Format("it is not an ar archive"))?;
     while let Some((header, behind)) = rest.split_first_chunk::<60>() {
         let field = |from: usize, to: usize| std::str::from_utf8(&header[from..to]).map(str::trim_end);
         let (Ok(found), Ok(size)) = (field(0, 16), field(48, 58)) else {
