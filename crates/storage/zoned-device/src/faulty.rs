@@ -1,4 +1,4 @@
-//! Fault injection: a device in memory that fails on request and records what a power cut would leave of it.
+//! Fault injection: a device in memory that fails on request and records the images that a power cut would leave.
 //!
 //! Source: the faults stay within the contract of [`ZonedDevice`], except for the media faults (torn, lost and
 //! misdirected writes, flipped bits).
@@ -42,15 +42,15 @@ pub enum Fault {
         /// The number of sectors written; 0 makes it a lost write.
         sectors: u64,
     },
-    /// The change after change `after`, if it is a write, reports success but overwrites another place.
+    /// The change after change `after`, if it is a write, reports success but overwrites another block.
     MisdirectedWrite {
         /// The number of changes before it.
         after: u64,
         /// The block that is overwritten. Data that does not fit into its zone is dropped.
         to: Block,
     },
-    /// The first flush after change `after` fails. A power cut then loses what was written in place since the previous
-    /// flush, even if a later flush succeeds.
+    /// The first flush after change `after` fails. A power cut then loses in-place writes since the previous flush,
+    /// even if a later flush succeeds.
     FlushError {
         /// The number of changes before it.
         after: u64,
@@ -71,7 +71,7 @@ struct FaultState {
     changes: u64,
     reads: u64,
     off: bool,
-    /// What a power cut at this moment would leave.
+    /// An image that a power cut at this moment would leave.
     cut: Cut,
     recording: Option<Recording>,
     faults: Vec<Fault>,
@@ -79,7 +79,7 @@ struct FaultState {
     versions: Option<HashMap<u64, Versions>>,
 }
 
-/// The last version of a block, and the one before it.
+/// The last two versions of a block.
 struct Versions {
     newest: Arc<[u8]>,
     older: Option<Arc<[u8]>>,

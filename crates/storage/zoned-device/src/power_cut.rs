@@ -26,7 +26,7 @@ pub enum Change {
     Reset(ZoneNumber),
     /// A zone finish.
     Finish(ZoneNumber),
-    /// A flush: everything before it is durable.
+    /// A flush: all earlier writes are durable.
     Flush,
     /// A failed flush: data written in place since the previous flush is never made durable.
     FailedFlush,
@@ -37,7 +37,7 @@ pub enum Change {
 pub enum Fate {
     /// It is completely on the medium.
     Whole,
-    /// Nothing of it is on the medium.
+    /// No part of it is on the medium.
     Lost,
     /// A part of it is on the medium: a prefix of blocks in a sequential zone, any sectors in a conventional zone. The
     /// number selects which.
@@ -77,7 +77,7 @@ impl Cut {
     }
 
     /// The image that remains if `fate(i)` is the fate of pending write `i`, the oldest being 0. In a sequential zone,
-    /// everything after the first incomplete write is lost.
+    /// all data after the first incomplete write is lost.
     pub fn image(&self, mut fate: impl FnMut(usize) -> Fate) -> MemoryDevice {
         let image = self.safe.snapshot();
         let mut ended = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Power-cut images contain what the contract of `ZonedDevice` guarantees, and together cover what it allows.
+//! Power-cut images fulfil the guarantees of `ZonedDevice`, and together cover all images that it allows.
 
 use longma_zoned_device::{
     Block, Condition, DeviceError, Fate, Fault, FaultyDevice, Geometry, MemoryDevice, ZoneNumber, ZonedDevice,

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 /// Soak options.
 #[derive(Clone, Copy, Debug)]
 pub struct SoakOptions {
-    /// The fraction of the device's blocks to fill before the load, 0 to 1. It is limited to 95 % of what a map can
-    /// use.
+    /// The fraction of the device's blocks to fill before the load, 0 to 1. It is limited to 95 % of the usable space.
     pub fill: f64,
     /// The minimum duration of the load. The load ends at the end of a window.
     pub duration: Duration,

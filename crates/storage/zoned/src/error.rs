@@ -42,7 +42,7 @@ pub enum Error {
         /// The longest value that the map supports.
         longest: usize,
     },
-    /// Another thread has changed something that a transaction has read.
+    /// Another thread has changed a record that a transaction has read.
     #[error(
         "another change to the key {key} was made after the transaction had read it: run the transaction again"
     )]
@@ -65,7 +65,7 @@ pub enum Error {
     Damaged {
         /// The corrupt block.
         block: Block,
-        /// What is wrong with it.
+        /// A description of the damage.
         what: String,
     },
     /// The device cannot hold a map with these settings, or its map belongs to another device or version.
@@ -73,7 +73,7 @@ pub enum Error {
     Unsuitable {
         /// The device's name.
         device: String,
-        /// The reason, and what would work.
+        /// The reason and the remedy.
         what: String,
     },
     /// The device holds no map.
@@ -81,7 +81,7 @@ pub enum Error {
     NotFormatted {
         /// The device's name.
         device: String,
-        /// What the device holds instead, and what to do.
+        /// The device's contents and the remedy.
         what: String,
     },
     /// The input of a bulk load is not in ascending key order.
@@ -131,7 +131,7 @@ pub enum Error {
     JournalDamaged {
         /// The first damaged block of the journal.
         block: Block,
-        /// What is wrong with that block.
+        /// A description of the damage.
         what: String,
         /// The lost batches, for all damage together.
         lost: Vec<LostBatches>,
@@ -160,7 +160,7 @@ pub struct LostBatches {
     pub last: Option<u64>,
     /// The block where the damage begins.
     pub block: u64,
-    /// What is wrong there.
+    /// A description of the damage.
     pub what: String,
 }
 

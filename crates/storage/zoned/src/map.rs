@@ -14,7 +14,7 @@ pub enum Direction {
     Descending,
 }
 
-/// A range of keys, given by two bounds.
+/// A range of keys between two bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRange<'a> {
     /// The lower bound.

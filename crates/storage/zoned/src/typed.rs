@@ -29,10 +29,10 @@ use std::ops::RangeBounds;
 /// }
 /// ```
 pub trait Value: Sized {
-    /// The bytes that stand for the value.
+    /// The encoding of the value.
     fn encode(&self) -> Cow<'_, [u8]>;
 
-    /// The value for which bytes stand, or `None` if there is none.
+    /// The value that the bytes encode, or `None` if they encode none.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -167,7 +167,7 @@ impl<A: FixedKey, B: FixedKey> FixedKey for (A, B) {
     const BYTES: usize = A::BYTES + B::BYTES;
 }
 
-/// What [`Typed`] reads: `&Store`, `&Snapshot` or `&mut Transaction`.
+/// The sources that [`Typed`] reads: `&Store`, `&Snapshot` or `&mut Transaction`.
 pub trait View {
     /// An iterator over keys and values.
     type Rows<'v>: DoubleEndedIterator<Item = Result<(Vec<u8>, Vec<u8>)>>
@@ -190,7 +190,7 @@ pub trait View {
     fn rows(&self, range: KeyRange<'_>) -> Self::Rows<'_>;
 }
 
-/// What [`Typed`] changes: `&Store` or `&mut Transaction`.
+/// The targets that [`Typed`] changes: `&Store` or `&mut Transaction`.
 pub trait Change: View {
     /// Sets the value of a key.
     ///

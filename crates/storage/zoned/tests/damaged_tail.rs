@@ -1,5 +1,5 @@
-//! What a process with relaxed durability wrote before it was killed, and what happens to it afterwards: bits flip, or a power
-//! cut loses some of it. A flipped bit is reported or harmless; a power cut leaves a prefix of the batches.
+//! Damages the batches that a killed process wrote with relaxed durability: bits flip, or a power cut loses some sectors. A flipped bit is reported
+//! or harmless; a power cut leaves a prefix of the batches.
 //!
 //! Source: the promise for `Durability::Relaxed`.
 
@@ -31,8 +31,8 @@ fn geometry(block_bytes: u32) -> Geometry {
     }
 }
 
-/// Batch `number` replaces the key `last`, and adds one of its own. Some values are in blocks of their own, and some contain
-/// sectors of zeros.
+/// Batch `number` replaces the value of the key `last`, and adds a new key. Some values are in blocks of their own, and
+/// some contain sectors of zeros.
 fn batch(number: u32) -> Batch {
     let mut batch = Batch::new();
     batch.put(b"last", &number.to_be_bytes());
@@ -222,7 +222,7 @@ proptest! {
         prop_assert!(Store::check(FileDevice::open_read_only(&killed.path).unwrap()).unwrap().problems.is_empty());
         let map = Store::open(FileDevice::open(&killed.path).unwrap(), OPTIONS).unwrap();
         prop_assert_eq!(last_batch(&map), last);
-        // The map goes on.
+        // The map accepts changes.
         map.put(b"after", &[rng.next_u64() as u8 | 1; 700]).unwrap();
         drop(map);
         let map = open(&killed.path).unwrap();

@@ -35,7 +35,7 @@ fn key(number: u32) -> [u8; 4] {
     number.to_be_bytes()
 }
 
-/// Makes a map, puts `count` keys, one at a time, and returns the file as a kill at that moment leaves it.
+/// Makes a map, puts `count` keys one by one, and returns the file as if the process were killed then.
 fn killed_after(folder: &Path, options: Options, count: u32) -> PathBuf {
     let (path, image) = (folder.join("device"), folder.join("image"));
     let device = FileDevice::create(&path, geometry(), false).unwrap();
@@ -118,7 +118,7 @@ fn a_killed_process_loses_no_relaxed_batch() {
 }
 
 /// Runs the test `test` again in a mount namespace with a small file system in memory, and returns that file system in
-/// the second run. Where no file system can be mounted, the test is skipped.
+/// the second run. The test is skipped if no file system can be mounted.
 fn small_file_system(test: &str) -> Option<PathBuf> {
     const FOLDER: &str = "LONGMA_ZONED_SMALL_FILE_SYSTEM";
     const MOUNT_FAILED: i32 = 77;

@@ -85,7 +85,7 @@ fn within_the_limit(test: &str, setting: Setting, load: impl FnOnce(Store<FileDe
                 .unwrap();
         return load(map, &path);
     }
-    // Not in memory, which would count too.
+    // The file is not in a memory file system, which would count too.
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let limit = setting.cache_bytes + BESIDES_BYTES;
     let mut command = Command::new(std::env::current_exe().unwrap());

@@ -1,4 +1,4 @@
-//! A map is made where there is none, and backed up while it is in use.
+//! Opening creates a map on a blank device, and a backup copies it while it is in use.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn a_device_with_foreign_data_is_refused_and_not_changed() {
     let geometry = Geometry::with_capacity(32 << 20);
     let mut block = AlignedBuffer::new(4096);
     block.fill(7);
-    // A superblock's place, the place of a node, and a sequential zone.
+    // The blocks of a superblock, of a node, and of a sequential zone.
     for at in [0, 200, u64::from(geometry.conventional_zones) * geometry.zone_blocks] {
         let device = Arc::new(MemoryDevice::new(geometry).unwrap());
         device.write(Block(at), &block).unwrap();

@@ -1,5 +1,5 @@
-//! Transactions: their results are those of some serial order, and they conflict only if something that they read has
-//! changed. The model is a `BTreeMap`.
+//! Transactions: their results are those of some serial order, and they conflict only if a read of theirs has changed.
+//! The model is a `BTreeMap`.
 
 mod support;
 
@@ -83,7 +83,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a read returns.
+/// The rows that a read returns.
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 fn read_of(transaction: &Transaction<Arc<MemoryDevice>>, read: &Read) -> Rows {
@@ -139,7 +139,7 @@ fn expected(model: &Model, read: &Read) -> Rows {
 /// Changed keys and their new values; `None` stands for a deletion.
 type Writes = BTreeMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// An open transaction and what it should see.
+/// An open transaction and the records that it should see.
 struct Running {
     transaction: Transaction<Arc<MemoryDevice>>,
     /// The map when the transaction began.
@@ -159,7 +159,7 @@ fn with(mut model: Model, writes: &Writes) -> Model {
 }
 
 impl Running {
-    /// Whether a read would return something else now.
+    /// Whether a read would have another result now.
     fn would_differ(&self, now: &Model) -> bool {
         self.reads.iter().any(|(read, writes)| {
             expected(&with(self.then.clone(), writes), read) != expected(&with(now.clone(), writes), read)

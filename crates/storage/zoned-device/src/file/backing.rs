@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 pub struct Backing {
     store: Store,
     path: PathBuf,
-    /// The process that opened the file. A forked child shares the lock, but does not know what its parent writes later.
+    /// The process that opened the file. A forked child shares the lock, but does not see its parent's later writes.
     process: u32,
 }
 
 /// The storage behind a [`Backing`].
 enum Store {
     File(File),
-    /// For tests: a device that records what a power cut would leave.
+    /// For tests: a device that records the images that a power cut would leave.
     #[cfg(any(test, feature = "faulty-files"))]
     Faulty(std::sync::Arc<crate::FaultyDevice>),
 }

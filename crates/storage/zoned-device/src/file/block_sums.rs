@@ -1,5 +1,5 @@
-//! The checksums of blocks: they tell which of the blocks written since the last flush a power cut has lost, and which are
-//! damaged.
+//! The checksums of blocks, which distinguish blocks that a power cut has lost since the last flush from damaged
+//! blocks.
 //!
 //! A power cut may lose any of the 512-byte sectors written since the last flush, in any order. In a zone that was blank
 //! before, a lost sector reads as zeros. So a block with a wrong CRC was lost, in whole or in part, if one of its sectors

@@ -104,8 +104,8 @@ pub struct Slot {
     pub durable: u64,
     /// The CRC-32C of the data between `durable` and `write_pointer`.
     pub data_crc: u32,
-    /// Whether a block after `durable` that a power cut loses may read as something older than the last reset, and not
-    /// as zeros. Always set in version 4.
+    /// Whether a lost block after `durable` may read as data from before the last reset instead of zeros. Always set in
+    /// version 4.
     pub is_stale: bool,
 }
 
@@ -211,8 +211,8 @@ impl FileLayout {
         (self.record_bytes as usize / 2 - LIST_HEAD_BYTES - 4) / ENTRY_BYTES
     }
 
-    /// The parts of the file for which even a sparse file has space: all metadata but the checksums of blocks, which
-    /// take space together with the blocks.
+    /// The parts of the file that are allocated even in a sparse file: all metadata except the checksums of blocks,
+    /// which are allocated together with the blocks.
     pub fn metadata(&self) -> [Range<u64>; 3] {
         let after_zones = self.pointers.unwrap_or(self.end);
         [

@@ -194,8 +194,8 @@ impl FileDevice {
         Err(backing.not_usable(what.into()))
     }
 
-    /// Opens a device created by [`FileDevice::create`]. Opening writes nothing; changes needed after a power cut are
-    /// written by the first flush.
+    /// Opens a device created by [`FileDevice::create`]. Opening does not write; the first flush makes the changes
+    /// needed after a power cut.
     ///
     /// # Errors
     /// [`DeviceError::NotUsable`] if the file is not such a device, or is truncated, damaged or in use;
@@ -474,8 +474,7 @@ impl ZonedDevice for FileDevice {
         }
         rules.changed.remove(&zone);
         self.publish(&mut rules, zone);
-        // Record the reset before anything is written to the zone again: until then, the old state of the zone is
-        // valid.
+        // Record the reset before the zone is written again: until then, the old state of the zone is valid.
         self.save(&mut rules)?;
         let Rules { table, log, changed } = &mut *rules;
         log.discard(&self.backing, &self.header, table, changed, zone)
@@ -509,7 +508,7 @@ impl ZonedDevice for FileDevice {
 }
 
 impl Drop for FileDevice {
-    /// Saves what was written since the last flush.
+    /// Saves the writes since the last flush.
     fn drop(&mut self) {
         if let Ok(mut rules) = self.changing(Operation::Flush) {
             if rules.changed.is_empty() && rules.log.is_unmodified() {

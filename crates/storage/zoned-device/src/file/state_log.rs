@@ -6,11 +6,11 @@
 //! the last is known to be durable. For the last record, the data of each zone is read back and compared with the CRC
 //! in the record; if they differ, the zone keeps its previous state, and the write-pointer table
 //! ([`super::write_pointer_table`]) decides how much of the data is accepted. The next flush, or closing the device,
-//! writes another record even if nothing was written since; after that, any mismatch is known to be damage.
+//! writes another record even without new data; after that, any mismatch is known to be damage.
 //!
 //! Each record and checkpoint has two copies. If both copies of one are damaged, later records show that it existed;
 //! opening then fails because the table is unknown. `salvage` reconstructs the table for a repair. The write-pointer
-//! table restores what the last records contained, and what was written after them.
+//! table restores the states of lost records, and of data written after the last record.
 
 use super::layout::{Entry, FileLayout, Header, Listing, PAGE_BYTES, VERSION, two_copies};
 use super::{Backing, DeviceError, Unflushed, ZoneNumber, ZoneTable, block_sums, write_pointer_table};
@@ -32,21 +32,21 @@ pub struct StateLog {
     /// The data covered by the last record, as byte ranges of the file. After a failed flush it may be in the page
     /// cache but not on the medium.
     unverified: Vec<Range<u64>>,
-    /// Whether nothing was written since the file was opened. The first save then writes a checkpoint instead of a
+    /// Whether there was no write since the file was opened. The first save then writes a checkpoint instead of a
     /// record, because only the last record of a log may lack its data.
     is_unmodified: bool,
     /// The zones in which a block that a power cut loses may not read as zeros.
     stale: BTreeMap<ZoneNumber, Stale>,
 }
 
-/// Why a zone may contain something older after its write pointer.
+/// The reason why a zone may contain old data after its write pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stale {
-    /// It was discarded, but not synced since.
+    /// It was discarded, but the file has not been synced yet.
     Unsynced,
     /// The file system cannot discard it.
     Undiscardable,
-    /// A power cut has left something there. The first save discards it.
+    /// A power cut has left data there. The first save discards it.
     Leftover,
 }
 
@@ -67,7 +67,7 @@ impl StateLog {
         Ok(log)
     }
 
-    /// Restores the zone states into a new `table`. Nothing is written; the next flush starts a new checkpoint.
+    /// Restores the zone states into a new `table`. Does not write; the next flush starts a new checkpoint.
     ///
     /// # Errors
     /// [`DeviceError::NotUsable`] if the log is damaged.
@@ -309,7 +309,7 @@ impl StateLog {
         Ok(is_blank)
     }
 
-    /// Discards what a power cut has left after the write pointers.
+    /// Discards the data that a power cut has left after the write pointers.
     fn discard_leftovers(
         &mut self,
         backing: &Backing,
@@ -456,7 +456,7 @@ fn finish_zones_over_limit(geometry: &Geometry, states: &mut [Entry]) -> Vec<Zon
     filled.collect()
 }
 
-/// The block after the last one that contains anything but zeros. A reset zone reads as zeros.
+/// The block after the last one that is not zero. A reset zone reads as zeros.
 fn end_of_content(
     backing: &Backing,
     layout: &FileLayout,

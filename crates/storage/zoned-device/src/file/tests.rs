@@ -129,7 +129,7 @@ fn run(device: &FileDevice, step: Step, byte: u8, expected: &mut [Expected; 4]) 
     }
 }
 
-/// What a device shows after a power cut, of what was written. Some of it may be lost in another power cut.
+/// The written blocks that a device still has after a power cut. Some of it may be lost in another power cut.
 fn found(device: &FileDevice, mut expected: [Expected; 4]) -> [Expected; 4] {
     for (zone, expected) in device.zones().unwrap().iter().zip(&mut expected).skip(1) {
         if !expected.finished {
@@ -157,7 +157,7 @@ proptest! {
         }
     }
 
-    /// After each power cut, the device goes on with what the cut left.
+    /// After each power cut, the device continues with the image that the cut left.
     #[test]
     fn the_device_keeps_its_contract_in_one_power_cut_after_another(
         lives in prop::collection::vec(prop::collection::vec(step(), 1..12), 2..5), seed in any::<u64>(),
@@ -182,7 +182,7 @@ proptest! {
         }
     }
 
-    /// A process is killed, and afterwards a bit of what it wrote flips. A device that was killed before, or has lost power
+    /// A process is killed, and then a bit of its data flips. A device that was killed before, or has lost power
     /// before, may have been reset or not.
     #[test]
     fn a_flipped_bit_after_a_kill_moves_no_write_pointer(

@@ -23,7 +23,7 @@ pub struct Recovered {
     pub zone: ZoneNumber,
     /// The byte range of the file that the write pointer has moved past, which may not be on the medium yet.
     pub data: Option<Range<u64>>,
-    /// Whether the zone may contain something older after its write pointer: lost or old blocks.
+    /// Whether the zone may contain old data after its write pointer.
     pub is_stale: bool,
 }
 

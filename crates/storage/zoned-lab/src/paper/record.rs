@@ -1,4 +1,4 @@
-//! The on-device encoding of the published trees' nodes, one block each. Decoding validates everything. There are no
+//! The on-device encoding of the published trees' nodes, one block each. Decoding validates all fields. There are no
 //! checksums.
 //!
 //! Source: the paper's layouts. The header (kind, level, count) is not in the paper.
@@ -37,7 +37,7 @@ pub(super) enum Node {
 }
 
 fn unexpected<R>(what: &str) -> Result<R, String> {
-    Err(format!("expected {what}, but found something else"))
+    Err(format!("expected {what}, but found other data"))
 }
 
 fn u64_at(block: &[u8], at: usize) -> u64 {

@@ -95,13 +95,13 @@ impl<D: ZonedDevice> Space<D> {
         self.content(at)
     }
 
-    /// Decodes the block read last.
+    /// Decodes the block that was read last.
     fn content<R: Record>(&self, at: Block) -> Result<Arc<R>> {
         let content = match &self.contents {
             Contents::OnDevice => R::decode(self.fanout, &self.buffer).map(Arc::new),
             Contents::InMemory(nodes) => match nodes.get(&at) {
                 Some(node) => R::of(node),
-                None => Err("nothing was written there".into()),
+                None => Err("the block was never written".into()),
             },
         };
         content.map_err(|what| Error::Damaged { block: at, what })

@@ -14,7 +14,7 @@ pub enum Operation {
     Update(u64),
     /// Inserts a new record.
     Insert(u64),
-    /// Deletes a record, which may have been deleted before.
+    /// Deletes a record, which may already be deleted.
     Delete(u64),
     /// Reads consecutive records: the first record and the number of records.
     Scan(u64, u32),

@@ -47,10 +47,10 @@ use write::writer::WriterLock;
 pub enum Durability {
     /// When the call that made it returns: each batch ends with a flush.
     EachBatch,
-    /// At the next [`Store::sync`] or checkpoint. Until then a batch is with the device, or in the page cache of a file:
-    /// it survives a killed process. A power cut loses a suffix of the batch sequence: if a batch is lost, all later
-    /// batches are lost too. That is not an error when the map is opened, but damage to a batch is
-    /// ([`crate::Error::JournalDamaged`]), even if a power cut could still have lost it.
+    /// At the next [`Store::sync`] or checkpoint. Until then a batch is in the device's write cache or in the page
+    /// cache of a file. It survives a killed process. A power cut may lose the newest batches, but leaves no gap, and
+    /// the map opens without an error. A damaged batch is always an error ([`crate::Error::JournalDamaged`]), even if a
+    /// power cut could have lost it.
     Relaxed,
 }
 

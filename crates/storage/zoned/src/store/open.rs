@@ -93,7 +93,7 @@ impl<D: ZonedDevice> Store<D> {
     /// the beginning of the conventional ones is zero.
     ///
     /// # Errors
-    /// Those of [`Store::open`] and [`Store::format`]. A device that holds anything but a map is not changed.
+    /// Those of [`Store::open`] and [`Store::format`]. A device with other contents is not changed.
     pub fn open_or_create(device: D, options: Options) -> Result<Self> {
         if !is_blank(&device)? {
             return Self::open(device, options);
@@ -158,7 +158,7 @@ impl<D: ZonedDevice> Store<D> {
     }
 
     /// Reads the last checkpoint and the journal after it. The last value is the first part that no longer counts, if
-    /// the journal must be cut. Writes nothing.
+    /// the journal must be cut. Does not write.
     fn last_checkpoint(device: D, options: Options) -> Result<Opened<D>> {
         let superblock = Superblock::read(&device)?;
         let io = Io::new(device, superblock.node_bytes as usize);
@@ -204,7 +204,7 @@ pub(crate) fn assemble<D: ZonedDevice>(
     (Arc::new(shared), Writer::new(space, Journal::new(&superblock), superblock))
 }
 
-/// Whether a device holds nothing. The space tables are not examined: an interrupted `format` may have written them.
+/// Whether a device is blank. The space tables are not examined: an interrupted `format` may have written them.
 fn is_blank<D: ZonedDevice>(device: &D) -> Result<bool> {
     const EXAMINED_BYTES: u64 = 1 << 20;
     let geometry = device.geometry();
@@ -267,7 +267,7 @@ fn first_generation<D: ZonedDevice>(device: &D) -> u64 {
     published.map(|superblock| superblock.generation + 2).filter(|first| *first < LARGEST / 2).unwrap_or(1)
 }
 
-/// The space of a device on which nothing is in use.
+/// The space of an empty device.
 pub(crate) fn empty_space<D: ZonedDevice>(io: &Io<D>) -> Result<Space> {
     let places = FixedLayout::of(&io.geometry, io.node_blocks());
     let zones = io.device.zones()?;
@@ -355,8 +355,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The position at which the journal continues: after everything written to its last zone, so that leftovers after
-    /// the end are never read again.
+    /// The position at which the journal continues: after all data in its last zone, so that leftovers beyond the end
+    /// are never read.
     fn after_tail<D: ZonedDevice>(
         &self,
         shared: &Shared<D>,

@@ -136,7 +136,7 @@ fn after_a_failed_write_a_checkpoint_leaves_every_record_readable() {
             }
             model = attempted;
         }
-        // The reads evict what can be evicted.
+        // The reads evict all nodes that can be evicted.
         for round in 0..3 {
             for (key, value) in &model {
                 let found = store.get(key).unwrap_or_else(|error| panic!("fault after {after}: {error}"));

@@ -1,5 +1,5 @@
-//! A single flipped bit anywhere in the file of a map: reads are correct or fail, a check detects it, reading writes
-//! nothing, and a repair works and lists the losses.
+//! A single flipped bit anywhere in the file of a map: reads are correct or fail, a check detects it, reading does not
+//! write, and a repair works and lists the losses.
 
 use crate::support::{Model, Records, batch, busy, campaign, geometry, open};
 use longma_zoned::device::{DeviceError, FileDevice, Geometry};

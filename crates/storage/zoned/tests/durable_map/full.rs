@@ -1,5 +1,5 @@
-//! Small devices filled up under a snapshot: deletions always have space, and once the snapshot is dropped there is
-//! space for everything again.
+//! Small devices filled up under a snapshot: deletions always have space, and once the snapshot is dropped, inserts
+//! have space again.
 
 use crate::support::{Model, assert_same, busy, campaign, open};
 use longma_zoned::device::{Geometry, MemoryDevice};

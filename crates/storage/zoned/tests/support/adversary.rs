@@ -17,7 +17,7 @@ use std::sync::Arc;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 type Device = Arc<FaultyDevice>;
 
-/// What happened in the runs.
+/// The events of the runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Encountered {
     pub cuts: u64,

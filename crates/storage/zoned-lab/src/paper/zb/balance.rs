@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(super) enum Deletion {
     /// The key was not present.
     NotFound,
-    /// Everything is written.
+    /// All changes are written.
     Done,
     /// The head is underfull and has not been written, so that the caller can merge it with a neighbour.
     Small(Arc<Head>),

@@ -1,5 +1,4 @@
-//! A batch of changes that is applied atomically. It is encoded as it goes into the journal, so that committing copies
-//! nothing.
+//! A batch of changes that is applied atomically. It has the encoding of the journal, so that a commit needs no copy.
 
 use crate::node::{EXTENT_BYTES, Extent, Value};
 

@@ -38,7 +38,7 @@ pub(crate) struct Replay {
     pub lost: Vec<LostBatches>,
     /// The number of intact batches before the first damage.
     before_damage: usize,
-    /// The position after the last complete record. Anything after it is ignored, and nothing is appended there.
+    /// The position after the last complete record. Later data is ignored, and no part is appended there.
     pub end: Position,
     /// The zones that hold the journal.
     pub zones: Vec<u32>,
@@ -143,7 +143,7 @@ enum PartState {
     Part(Part, Vec<u8>, u32),
     /// A part that was written but is damaged: the reason, and its header if that is intact.
     Damaged(String, Option<Part>),
-    /// Nothing, or a part torn by a power cut.
+    /// No part, or a part torn by a power cut.
     End,
 }
 
@@ -346,7 +346,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
         })
     }
 
-    /// Reads the header of the part at a place, if it is a later part of this journal.
+    /// Reads the header of the part at a block, if it is a later part of this journal.
     fn later_part(&self, zone: u32, offset: u64) -> Result<Option<Part>> {
         let block = self.io.geometry.start(ZoneNumber(zone)).0 + offset;
         let node = match self.io.read(Traffic::Journal, block, self.io.geometry.block_bytes as usize) {

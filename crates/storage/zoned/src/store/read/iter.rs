@@ -14,12 +14,12 @@ use std::iter::FusedIterator;
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 
-/// A double-ended iterator over a range of keys and their values. It owns its snapshot and borrows nothing.
+/// A double-ended iterator over a range of keys and their values. It owns its snapshot.
 ///
 /// [`Iter::next_row`] and [`Iter::next_back_row`] lend each record and are the fastest. The [`Iterator`] implementation
 /// returns owned records. Records taken from both ends do not overlap. A record whose large value cannot be read yields
-/// an error, and iteration continues after it. A leaf that cannot be read ends the iteration; [`Iter::seek`] can
-/// restart it elsewhere.
+/// an error, and iteration continues after it. A leaf that cannot be read ends the iteration; [`Iter::seek`] moves it
+/// to another key.
 pub struct Iter<D> {
     snapshot: Snapshot<D>,
     /// The range given at construction.
@@ -33,7 +33,7 @@ pub struct Iter<D> {
     is_done: bool,
     /// The number of leaves read since the last seek.
     leaves: u64,
-    /// The large value that was lent last.
+    /// The large value that was returned last.
     large: Vec<u8>,
 }
 

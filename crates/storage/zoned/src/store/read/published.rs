@@ -165,7 +165,8 @@ impl Published {
     /// The generation of the oldest checkpoint whose blocks a reader may need.
     pub fn oldest(&self) -> u64 {
         let epochs = &mut self.working.lock().ignore_poison().epochs;
-        // If `get_mut` succeeds, the last version of the epoch is gone, and everything its readers did happened before.
+        // If `get_mut` succeeds, the last version of the epoch has been dropped, and all accesses of its readers
+        // happened before.
         while epochs.len() > 1 && epochs.front_mut().is_some_and(|oldest| Arc::get_mut(oldest).is_some()) {
             epochs.pop_front();
         }

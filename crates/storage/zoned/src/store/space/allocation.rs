@@ -60,7 +60,7 @@ pub(crate) struct SequentialZone {
     pub resets: u64,
     /// The checkpoint that filled the zone, as far as known.
     pub filled: u64,
-    /// Whether garbage collection is emptying the zone. Nothing more is written to it.
+    /// Whether garbage collection is emptying the zone. It is not written any more.
     pub is_victim: bool,
 }
 
@@ -104,7 +104,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// The space of a device on which nothing is in use. `zones` is the device's zone report.
+    /// The space of an empty device. `zones` is the device's zone report.
     pub fn new(
         device: String,
         geometry: Geometry,
@@ -305,7 +305,7 @@ impl Space {
                 held: 0,
             })?,
         };
-        // Give up the current zone only now: if there is no other one, it stays the stream's, with its room.
+        // Give up the current zone only now: if no other zone is available, the stream keeps it.
         let mut finished = None;
         if let Some(current) = current.filter(|&current| current != zone && self.zones[current].room() > 0) {
             finished = Some(self.zones[current].number);

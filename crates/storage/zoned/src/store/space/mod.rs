@@ -1,6 +1,6 @@
 //! Space on the device: allocation, reservation, garbage collection, and packing of leaves.
 
-/// Which blocks are in use, and where the next ones are written.
+/// Tracks the blocks in use, and chooses the next ones.
 pub(crate) mod allocation;
 /// Packing of partly empty leaves when the map is full.
 pub(crate) mod packing;

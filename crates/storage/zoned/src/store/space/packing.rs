@@ -73,13 +73,13 @@ fn window<D: ZonedDevice>(shared: &Shared<D>, tree: &Tree, key: &[u8]) -> Result
 }
 
 impl Writer {
-    /// A measure of how much room in leaves splits and deletions have made, records.
+    /// A measure of the free space in leaves that splits and deletions have made, records.
     fn loosened(&self) -> u64 {
         16 * self.counts.split + self.deleted
     }
 
-    /// Packs leaves until some are saved and a checkpoint has released them. Returns false if there is nothing to gain.
-    /// While a snapshot needs the replaced leaves, there is nothing to gain.
+    /// Packs leaves until some are saved and a checkpoint has released them. Returns false if packing cannot gain
+    /// space. It cannot while a snapshot needs the replaced leaves.
     pub fn pack_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let (mut searched, mut collections_left) = (0, MAX_COLLECTIONS);
         while searched < MAX_SEARCHED && self.waiting.is_empty() && self.loosened() >= self.packing.idle_until
@@ -139,8 +139,8 @@ impl Writer {
         nodes * shared.io.node_blocks() + self.reserve(false, capacity) <= self.space.available()
     }
 
-    /// After all leaves were read once: if few could be saved, packing rests until splits and deletions have made room
-    /// for about one record in each leaf.
+    /// Called after all leaves were read once. If few leaves could be saved, packing pauses until splits and deletions
+    /// have made room for about one record in each leaf.
     fn end_lap(&mut self) {
         if self.packing.saved * 16 <= self.packing.read {
             self.packing.idle_until = self.loosened() + self.packing.read;

@@ -41,14 +41,14 @@ struct Demand {
     extents: u64,
     /// Blocks of large values that the batch releases.
     freed: u64,
-    /// Whether the batch inserts or updates anything.
+    /// Whether the batch inserts or updates records.
     puts: bool,
 }
 
 impl Writer {
     /// The number of zones that batches must leave free: one for collection, and for inserts and updates one more,
     /// reserved for deletions, which eventually free space. While a snapshot pins released blocks, deletions and
-    /// collection free nothing; one more zone is then reserved until the snapshot is dropped.
+    /// collection free no space, so one more zone is reserved until the snapshot is dropped.
     fn reserved_zones(&self, puts: bool) -> u64 {
         1 + u64::from(puts) + u64::from(!self.waiting.is_empty())
     }
@@ -341,7 +341,7 @@ impl Writer {
         Ok(demand)
     }
 
-    /// Collects and resets as many zones as there is space for. Returns false if there is nothing to gain.
+    /// Collects and resets as many zones as there is space for. Returns false if collection cannot gain space.
     pub fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let mut looked = false;
         // While a snapshot pins relocated blocks, collection gains nothing yet: do not spend the reserve on it.

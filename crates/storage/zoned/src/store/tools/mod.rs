@@ -4,7 +4,7 @@
 pub(crate) mod backup;
 /// Verifies every block of a map.
 pub(crate) mod check;
-/// Restores a damaged map and names what is lost.
+/// Restores a damaged map and lists the losses.
 pub(crate) mod repair;
 /// Operation counts and sizes.
 pub(crate) mod statistics;

@@ -1,5 +1,5 @@
-//! Offline repair: keeps what can be read, prunes damaged nodes from the tree, recovers records from older copies on
-//! the device where there are any, and reports all losses.
+//! Offline repair: keeps readable nodes, prunes damaged nodes from the tree, recovers their records from older copies
+//! on the device if possible, and reports all losses.
 
 use crate::device::{Block, ZonedDevice};
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ pub struct RepairReport {
     pub lost_changes: Vec<LostRange>,
     /// Keys whose large values could not be read. These keys are deleted.
     pub lost_values: Vec<Vec<u8>>,
-    /// Records recovered from older copies. They may be outdated, or may have been deleted since.
+    /// Records recovered from older copies. They may be outdated or deleted.
     pub older_copies: u64,
     /// Whether no valid superblock was found. All records are then from copies of unknown age, and the journal is lost.
     pub superblock_lost: bool,
@@ -416,8 +416,8 @@ impl crate::store::write::writer::Writer {
         self.release_waiting(shared)
     }
 
-    /// Resets zones that contain nothing needed, such as the output of an interrupted repair. Large values referred to
-    /// by the journal are not marked as in use yet, so they are excluded explicitly.
+    /// Resets zones without needed data, such as the output of an interrupted repair. Large values referred to by the
+    /// journal are not marked as in use yet, so they are excluded explicitly.
     fn empty_unclaimed<D: ZonedDevice>(
         &mut self,
         shared: &crate::store::Shared<D>,

@@ -1,5 +1,5 @@
 //! Read-write transactions with optimistic concurrency control: reads come from a snapshot, writes are collected, and a
-//! commit applies them as one batch if nothing that was read has changed since.
+//! commit applies them as one batch if all reads would still have the same results.
 //!
 //! Source: Kung and Robinson, "On Optimistic Methods for Concurrency Control", TODS 1981 (serial validation). Comparing
 //! values instead of versions accepts a value that was changed and changed back.
@@ -118,7 +118,8 @@ impl<D: ZonedDevice> Transaction<D> {
                 None => batch.delete(&key),
             };
         }
-        // The snapshot is dropped before the batch is applied, which need not copy the nodes it changes then.
+        // The snapshot is dropped before the batch is applied, so that the batch need not copy the nodes that it
+        // changes.
         store.apply_if(&batch, move |newest| reads.into_inner().check(&snapshot, newest))
     }
 }
@@ -148,7 +149,7 @@ impl fmt::Display for CompareFailed {
 impl std::error::Error for CompareFailed {}
 
 impl<D: ZonedDevice> Store<D> {
-    /// Begins a transaction. Any number of them may be open at a time; none waits for another.
+    /// Begins a transaction. Any number of transactions may be open at the same time, and none waits for another.
     pub fn transaction(&self) -> Transaction<D> {
         Transaction {
             store: self.clone(),

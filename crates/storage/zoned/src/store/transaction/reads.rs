@@ -1,4 +1,4 @@
-//! What a transaction has read, and whether it is still the same.
+//! Records the reads of a transaction and checks whether they are still valid.
 
 use crate::device::ZonedDevice;
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// An owned range of keys.
 pub(super) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// What was read of a key.
+/// The result of reading a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     /// Whether the key is present.
@@ -54,7 +54,7 @@ impl Reads {
         &mut self.ranges[index]
     }
 
-    /// Fails if something that was read from the snapshot is different in the newest version.
+    /// Fails if a read from the snapshot has another result in the newest version.
     pub fn check<D: ZonedDevice>(&self, snapshot: &Snapshot<D>, newest: &Snapshot<D>) -> Result<()> {
         if Arc::ptr_eq(&snapshot.version.tree.root, &newest.version.tree.root) {
             return Ok(());

@@ -68,7 +68,7 @@ pub(crate) struct LeafSlot {
     touched: AtomicBool,
     /// Whether garbage collection relocated the leaf, or is about to, and the leaf has not changed since.
     pub relocated: AtomicBool,
-    /// Whether the newest tree has another leaf in its place.
+    /// Whether another leaf replaces it in the newest tree.
     replaced: AtomicBool,
 }
 
@@ -255,7 +255,7 @@ impl LeafSlot {
         self.evict();
     }
 
-    /// Records that the newest tree has another leaf in this place.
+    /// Records that another leaf replaces this one in the newest tree.
     pub fn mark_replaced(&self) {
         self.replaced.store(true, Ordering::Relaxed);
     }

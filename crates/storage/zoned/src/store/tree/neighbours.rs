@@ -12,7 +12,7 @@ use crate::store::tree::nodes::{Children, Inner, InnerSlot, Tree};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The most bytes that the records of two merged leaves take, so that there is room for inserts.
+/// The maximum size of the records of two merged leaves, which leaves room for inserts.
 const fn merge_limit(node_bytes: usize) -> usize {
     node_bytes / 10 * 9
 }

@@ -12,7 +12,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
 
-/// What a cell can hold.
+/// The content of a cell.
 pub(crate) trait Cached: Clone + Send + Sync {
     /// The address of the bytes where a search in the node starts.
     fn first_probe(&self) -> *const u8;

@@ -28,7 +28,7 @@ pub(crate) struct InnerSlot {
     node: NodeCell<Inner>,
     /// Whether the node was used since the clock hand last passed it.
     touched: AtomicBool,
-    /// Whether the newest tree has another node in its place.
+    /// Whether another node replaces it in the newest tree.
     replaced: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ pub(crate) struct Inner {
 /// The memory of a reference to a leaf: the slot, its reference counts, and the overhead of the allocator, bytes.
 const LEAF_SLOT_BYTES: usize = size_of::<LeafSlot>() + 32;
 
-/// The memory of a reference to an inner node, as for leaves, bytes. The node has an account of its own.
+/// The memory of a reference to an inner node, as for leaves, bytes. The node's memory is counted separately.
 const INNER_SLOT_BYTES: usize = size_of::<InnerSlot>() + 32;
 
 /// The children of a head or an interior node.
@@ -162,7 +162,7 @@ impl InnerSlot {
         }
     }
 
-    /// Records that the newest tree has another head in this place, and evicts the head if it can be read again. The
+    /// Records that another head replaces this one in the newest tree, and evicts this one if it can be read again. The
     /// few nodes above the heads stay in memory as long as a snapshot needs them.
     pub fn mark_replaced(&self) {
         if self.level == Some(1) {
@@ -350,7 +350,8 @@ impl Tree {
         if self.look_up(key, |_| ()).is_ok() {
             return Ok(());
         }
-        // After a rollback, the nodes of the newest tree may be marked as replaced. They would not stay in memory then.
+        // After a rollback, the nodes of the newest tree may be marked as replaced. Otherwise they would be evicted
+        // again.
         let head = self.head_of(io, key, InnerSlot::mark_current)?;
         let leaf = &head.leaves()[head.keys.child(key)];
         leaf.mark_current();
