@@ -1,4 +1,5 @@
-//! The code of a trace, found in a first pass: what each address does, and where its instructions are placed.
+//! The code of a trace, found in a first pass: the kind of each instruction address, and the location of its LoongArch
+//! instructions.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ const BASE: u64 = 0x1_0000;
 const MAX_INSTRUCTION_BYTES: u64 = 15;
 /// Longer gaps in the code are shortened to this.
 const MAX_GAP_BYTES: u64 = 1 << 20;
-/// The register for what has none of its own.
+/// The register that stands for all unmapped registers.
 const SPARE: u8 = 21;
 
 /// A trace whose code cannot be placed.
@@ -30,12 +31,12 @@ pub enum CodeError {
     /// There are too many different addresses.
     #[error("the trace has more than {MAX_SITES} different instruction addresses")]
     TooLarge,
-    /// There is no instruction.
+    /// No instruction is known.
     #[error("the trace has no instruction")]
     Empty,
 }
 
-/// What the instruction at an address does, as far as all its executions say.
+/// The properties of the instruction at an address, collected from all its executions.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     sources: [u8; 4],

@@ -14,7 +14,7 @@ const CONDITION: u8 = 96;
 const SCRATCH: u8 = 104;
 const CONTROL: u8 = 108;
 
-/// What an instruction does to memory.
+/// The memory access of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Access {
     None,
@@ -163,7 +163,7 @@ fn record_of(instruction: &Decoded, address: u64) -> Instruction {
         return record;
     }
     record.is_branch = true;
-    // What else a branch reads. The stack pointer and the flags say something else to ChampSim.
+    // Other registers that a branch reads. The stack pointer and the flags have another meaning for ChampSim.
     let mut other: Vec<u8> =
         reads.into_iter().filter(|register| ![STACK_POINTER, FLAGS].contains(register)).collect();
     if other.is_empty() {

@@ -42,7 +42,7 @@ pub enum ReadError {
     Truncated {
         /// The number of the record, from 0.
         record: u64,
-        /// The bytes of it that are there.
+        /// The number of bytes present.
         bytes: usize,
     },
     /// The bytes are not a record.
@@ -50,7 +50,7 @@ pub enum ReadError {
     Record {
         /// The number of the record, from 0.
         record: u64,
-        /// What is wrong.
+        /// A description of the error.
         error: RecordError,
     },
 }

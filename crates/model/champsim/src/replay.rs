@@ -47,7 +47,7 @@ impl<I: Iterator<Item = Result<Instruction, ReadError>>> Replay<I> {
     }
 
     /// Replaces `trace` by the next part of at least `words` words, unless the trace ends before. Returns false at its
-    /// end, when nothing is left.
+    /// end.
     ///
     /// # Errors
     /// The trace cannot be read.
@@ -81,7 +81,7 @@ impl<I: Iterator<Item = Result<Instruction, ReadError>>> Replay<I> {
         }
     }
 
-    /// Adds `count` addresses. An execution with fewer accesses than others repeats its last one.
+    /// Adds `count` addresses. An execution with fewer accesses than others repeats its last access.
     fn add_addresses(&mut self, addresses: &[u64], count: u8) {
         let used: Vec<u64> = addresses.iter().copied().filter(|address| *address != 0).collect();
         for nth in 0..usize::from(count) {
@@ -98,7 +98,7 @@ impl<I: Iterator<Item = Result<Instruction, ReadError>>> Replay<I> {
         }
         let (start, instructions) = (self.start, mem::take(&mut self.instructions));
         let blocks = &mut self.blocks;
-        // What is at an address does not change, so that start and length determine a block.
+        // The instruction at an address does not change, so that start and length determine a block.
         let number = *self.numbers.entry((start, length)).or_insert_with(|| {
             blocks.push(TracedBlock { start, instructions: instructions.into() });
             BlockNumber(blocks.len() as u32 - 1)

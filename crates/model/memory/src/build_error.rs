@@ -23,7 +23,7 @@ pub enum BuildError {
     /// A size, rate or structure outside the range of the model.
     #[error("{what}: {help}")]
     Impossible {
-        /// What is wrong, and where.
+        /// The problem and its location.
         what: String,
         /// How to correct it.
         help: String,

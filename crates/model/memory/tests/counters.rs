@@ -1,4 +1,4 @@
-//! What the statistics of caches count.
+//! The counts in the statistics of caches.
 
 use longma_memory::placement::SpaceId;
 use longma_memory::{Detail, MemoryPort, MemorySystem};

@@ -100,7 +100,8 @@ fn a_line_moves_on_only_after_it_has_arrived() {
     }
     let unloaded = store(&mut system, 0, 50_000) - 50_000;
     assert!(unloaded > 30, "{unloaded}");
-    // All at once: each waits for the previous one and only overlaps the time of its request.
+    // All requests are made at the same time: each waits for the previous one, and only the times of the requests
+    // overlap.
     let ready: Vec<u64> = (0..4).map(|core| store(&mut system, (core + 1) % 4, 100_000) - 100_000).collect();
     assert!((ready[0] as i64 - unloaded as i64).abs() <= 3, "{ready:?}, alone {unloaded}");
     assert!(ready.is_sorted_by(|a, b| a + unloaded / 2 <= *b), "{ready:?}, alone {unloaded}");

@@ -1,4 +1,4 @@
-//! Host time of each timing model on a trace similar to that of 8-queens, with a memory that costs nothing. Excludes
+//! Host time of each timing model on a trace similar to that of 8-queens, with a memory model without cost. Excludes
 //! the time for writing the trace and for a memory model.
 //!
 //! Source: the mix is that of the inner loop of guests/8-queens: a third loads and stores, a branch in every five

@@ -45,8 +45,8 @@ impl Accesses {
     }
 
     /// Returns whether an access spans two lines and thus needs two cache lookups. Estimate: the second lookup follows
-    /// the first, as in cores that publish it (Fog, The microarchitecture of Intel, AMD and VIA CPUs, 2023); nothing is
-    /// known of Loongson's cores.
+    /// the first, as in cores that publish it (Fog, The microarchitecture of Intel, AMD and VIA CPUs, 2023); for
+    /// Loongson's cores this is unknown.
     #[inline]
     pub fn crosses(&self, address: u64, bytes: u8) -> bool {
         (address & (self.line_bytes - 1)) + u64::from(bytes) > self.line_bytes

@@ -51,7 +51,7 @@ pub(crate) fn warm(
             }
         }
         cycle += executed as u64;
-        // The branch is resolved before anything that is timed.
+        // The branch is resolved before the first timed instruction.
         front.end(record.block, block, executed, 0);
     }
     *back_end.program() = program;

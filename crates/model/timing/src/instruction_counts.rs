@@ -135,7 +135,7 @@ impl Reached {
         Self { position, stalls, misses: block.misses, fetch_misses: block.fetch_misses }
     }
 
-    /// Adds what happened since `before` to the counts of an instruction.
+    /// Adds the difference from `before` to the counts of an instruction.
     pub fn add_since(&self, before: &Self, to: &mut InstructionCounts) {
         to.runs += 1;
         to.slots += self.position - before.position;

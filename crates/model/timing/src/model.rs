@@ -204,7 +204,7 @@ impl TimingModel {
         }
     }
 
-    /// The counts of the instructions of each block that ran since counting began, ordered by block number; nothing
+    /// The counts of the instructions of each block that ran since counting began, ordered by block number; empty
     /// without [`count_instructions`](Self::count_instructions).
     pub fn instructions_of_blocks(&self) -> impl Iterator<Item = (BlockNumber, &[InstructionCounts])> {
         let log = match &self.0 {

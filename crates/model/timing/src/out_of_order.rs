@@ -243,7 +243,7 @@ impl OutOfOrder {
         let DataAccess { site: AccessSite { pc, address }, bytes, at: ready } = access;
         let latency = u64::from(operation.latency_cycles);
         let memory_done = self.accesses.complete_at();
-        // Atomic operations and barriers are not speculative: they wait until everything older has retired.
+        // Atomic operations and barriers are not speculative: they wait until all older instructions have retired.
         let oldest = ready.max(self.memory_floor).max(self.retired.cycle());
         match operation.kind {
             Kind::Prefetch => {

@@ -1,5 +1,5 @@
-//! What is recorded of individual instructions: the pipeline stages of the first ones of a run, for the Konata viewer, and
-//! counts of all.
+//! Records of individual instructions: the pipeline stages of the first instructions of a run, for the Konata viewer,
+//! and counts of all instructions.
 //!
 //! Source: the Kanata log format, version 4 (shioyadan/Konata, docs/kanata-log-format.md).
 
@@ -37,7 +37,7 @@ impl PipelineLog {
         self.rows.clear();
     }
 
-    /// Returns whether anything is recorded of single instructions.
+    /// Returns whether individual instructions are recorded.
     #[inline]
     pub fn observes(&self) -> bool {
         self.is_open() | self.counts.is_some()

@@ -36,7 +36,7 @@ pub enum Cause {
     Translation,
     /// Barriers, atomic operations, and instructions that empty the pipeline.
     Synchronization,
-    /// A full queue while nothing else was waited for; usually stores that wait for their lines.
+    /// A full queue without another cause of waiting; usually stores that wait for their lines.
     Structural,
     /// Accesses to device registers.
     Device,

@@ -1,9 +1,8 @@
 //! Wrong-path fetches: instruction lines fetched after a mispredicted branch until it is resolved. They pollute or
 //! prefill the caches.
 //!
-//! The trace contains only executed instructions, so all that is known of a wrong path is where it begins. Fetch is
-//! assumed to continue sequentially from there. Loads on wrong paths are not modelled, and no page is translated for
-//! them.
+//! The trace contains only executed instructions, so only the start of a wrong path is known. Fetch is assumed to
+//! continue sequentially from there. Loads on wrong paths are not modelled, and no page is translated for them.
 //!
 //! Source: Mutlu, Kim, Armstrong and Patt, An analysis of the performance impact of wrong-path memory references (IEEE
 //! Transactions on Computers 54(12), 2005), which finds that instruction lines and loads of wrong paths mostly help.

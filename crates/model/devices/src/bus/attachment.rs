@@ -1,4 +1,4 @@
-//! The buses between a device and its port at the chip: what they add to DMA and to register accesses.
+//! The buses between a device and its port at the chip, and the time that they add to DMA and to register accesses.
 //!
 //! Source: the keys of a machine file's `[[hosts.buses]]`. A bus carries one transfer at a time, as PCI does.
 

@@ -43,7 +43,7 @@ impl FaultInjector {
         Self { faults, state: seed.wrapping_mul(2).wrapping_add(0x9e37_79b9_7f4a_7c15) | 1 }
     }
 
-    /// Returns what arrives for a frame that would arrive at `at`.
+    /// Returns the frames that arrive in place of a frame that would arrive at `at`.
     pub fn pass(&mut self, mut frame: Frame, at: Time) -> Vec<(Time, Frame)> {
         let FaultRates { lost, damaged, corrupted, cut, stretched, late, lateness, doubled } = self.faults;
         if self.happens(lost) {

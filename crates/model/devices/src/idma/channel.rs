@@ -1,6 +1,6 @@
 //! An IDMA channel: its registers, the transfer that they describe, its tags and its progress.
 //!
-//! Source: Su et al., 2012, for tags as bits shared by core and engine; the rest is not specified there.
+//! Source: Su et al., 2012, for tags as bits shared by core and engine; it does not specify other details.
 
 use super::IdmaSpec;
 use super::pattern::Pattern;

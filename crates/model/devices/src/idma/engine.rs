@@ -10,7 +10,7 @@ use crate::{Bus, BusFault, Placement, Region};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-/// What a request waits for.
+/// The event that a request awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
     /// Its data, to be written to the in-core store next.
@@ -275,7 +275,7 @@ impl IdmaState {
             Err(fault) => {
                 let channel = flight.channel;
                 let (error, address) = write_fault(fault);
-                // Nothing after the fault may be written.
+                // Data after the fault must not be written.
                 let before = self.flights.len();
                 self.flights.retain(|f| f.channel != channel || f.stage == Stage::Writing);
                 self.channels[channel].flights -= (before - self.flights.len()) as u32;

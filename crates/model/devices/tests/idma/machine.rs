@@ -80,14 +80,14 @@ impl LateBus {
         found.filter(|_| !hole).map(|area| (area, (address - self.areas[area].base) as usize))
     }
 
-    /// What a core reads at `at`.
+    /// The value that a core reads at `at`.
     pub fn peek(&mut self, address: u64, length: usize, at: Time) -> Vec<u8> {
         self.settle(at);
         let (area, offset) = self.find(address).unwrap();
         self.areas[area].bytes[offset..offset + length].to_vec()
     }
 
-    /// A core's store, visible at once.
+    /// A core's store, visible immediately.
     pub fn poke(&mut self, address: u64, bytes: &[u8], at: Time) {
         self.settle(at);
         let (area, offset) = self.find(address).unwrap();

@@ -11,8 +11,8 @@ use longma_sim::Time;
 /// Fixed time in picoseconds to add to every miss, so that a random pointer chase on an idle machine takes
 /// `load_to_use_ps` on average. It is the stated latency minus `path_ps` (lookups in all caches and both ways through
 /// the interconnect, as charged by `MemorySystem` and `Interconnect::idle_ps`) and minus `mean_random_ps` of the
-/// controller. It accounts for what machine files do not describe: queue pipelines, clock crossings, error correction,
-/// the controller's scheduler.
+/// controller. It accounts for parts that machine files do not describe: queue pipelines, clock crossings, error
+/// correction, the controller's scheduler.
 ///
 /// The result is negative if the modelled parts add up to more than the stated latency. The model sends a whole line
 /// over one component after another, whereas hardware forwards the critical word first. Only transfer time can overlap

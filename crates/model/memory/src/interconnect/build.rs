@@ -161,7 +161,7 @@ impl<'a> Build<'a> {
         self.crossbars.push(CrossbarInstance { part, chip, nodes, vertex, name, clock, bus });
     }
 
-    /// Attaches everything that crossbar `index` names. Other crossbars of the same scope begin at index `from`.
+    /// Attaches all parts that crossbar `index` names. Other crossbars of the same scope begin at index `from`.
     fn attach_all(&mut self, index: usize, from: usize) {
         let part = self.crossbars[index].part;
         let mut names: Vec<&str> = Vec::new();
@@ -302,7 +302,7 @@ impl<'a> Build<'a> {
         }
     }
 
-    /// Attaches everything that is on no crossbar to its node's gate: memory controllers, memory-side caches, ports,
+    /// Attaches all parts that are on no crossbar to their node's gate: memory controllers, memory-side caches, ports,
     /// and cores without caches.
     fn join_unconnected(&mut self) {
         for (controller, node) in self.controller_nodes.clone().into_iter().enumerate() {

@@ -130,7 +130,7 @@ impl MemorySystem {
     }
 
     /// Returns the flags of a first-level line after an access of `kind`, and when the access is complete. `ready` is
-    /// when the line is there. A write-through cache passes the store to the levels below.
+    /// the time at which the line arrives. A write-through cache passes the store to the levels below.
     fn after_write(
         &mut self,
         core: usize,

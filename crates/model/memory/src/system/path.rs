@@ -1,7 +1,7 @@
 //! The timing of messages between caches and to memory.
 //!
 //! Source: latencies in machine files are load-to-use latencies on an idle machine, all levels included (Hennessy and
-//! Patterson, section 2.2). A fixed remainder covers what the modelled components do not account for.
+//! Patterson, section 2.2). A fixed remainder covers latency that the modelled components do not account for.
 
 use super::domain::{Domain, Shared};
 use crate::cache::Line;
@@ -45,7 +45,7 @@ pub(super) fn waits_until(at: u64, free_at: u64) -> u64 {
     if free_at > at { free_at } else { 0 }
 }
 
-/// Everything between the caches of a host and its memory.
+/// The path between the caches of a host and its memory.
 #[derive(Debug)]
 pub(super) struct Path {
     pub timing: bool,

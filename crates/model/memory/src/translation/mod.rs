@@ -18,8 +18,8 @@ use longma_topology::parts::{Core, Tlb, TlbKind};
 const FURTHER_LEVEL_CYCLES: u32 = 7;
 
 /// Cost of a page walk in addition to the load of the last-level entry, cycles. An estimate: the upper levels hit in
-/// the walker's own cache (Barr, Cox and Rixner, Translation Caching, ISCA 2010), so what remains is the start of the
-/// walk and the TLB refill.
+/// the walker's own cache (Barr, Cox and Rixner, Translation Caching, ISCA 2010), so the remaining cost is that of
+/// starting the walk and refilling the TLB.
 const WALK_CYCLES: u32 = 10;
 
 /// The kind of address that is translated.
@@ -185,7 +185,7 @@ impl Tlbs {
     }
 
     /// Fast path: returns the translation of a recently used page that hits in the first level, and its arrival time.
-    /// `None` if the filter does not hold the page; nothing has changed then.
+    /// `None` if the filter does not hold the page, without any change of state.
     #[inline]
     pub fn lookup_fast(
         &mut self,

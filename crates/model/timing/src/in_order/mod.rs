@@ -163,7 +163,8 @@ impl InOrder {
         }
     }
 
-    /// Executes an operation that is not plain. `access` is what it accesses, if anything, and when it issues.
+    /// Executes an operation that is not plain. `access` is its memory access, if any, and the cycle in which it
+    /// issues.
     #[inline]
     fn execute(
         &mut self,

@@ -38,7 +38,7 @@ pub(super) struct PipelineState {
 pub(super) struct Recording {
     /// Whether recording is on.
     pub is_open: bool,
-    /// Whether something happened that is not part of a schedule, such as a wait for a queue or an access across two
+    /// Whether an event occurred that is not part of a schedule, such as a wait for a queue or an access across two
     /// lines. The schedule is then discarded.
     pub is_special: bool,
     /// Completion slot of the block's last instruction, as if the block had started with an empty window.
@@ -105,7 +105,7 @@ impl PerformedAccesses {
     }
 }
 
-/// Where and why a replay failed.
+/// The position and cause of a failed replay.
 #[derive(Clone, Copy, Debug)]
 struct Deviation {
     schedule: ScheduleNumber,

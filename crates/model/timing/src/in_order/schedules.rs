@@ -17,7 +17,7 @@ const MAX_SCHEDULES: usize = 1 << 15;
 /// Maximum number of alternative continuations of a schedule, for loads with other latencies.
 const MAX_ALTERNATIVES: usize = 8;
 
-/// Everything that determines the timing of a block, except the results of its accesses.
+/// All inputs that determine the timing of a block, except the results of its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub shape: ShapeNumber,
@@ -184,8 +184,8 @@ impl Schedules {
         Some(number)
     }
 
-    /// Discards everything if no new shape can be numbered. Numbers of shapes and schedules obtained before become
-    /// invalid.
+    /// Discards all schedules if no number is left for a new shape. Numbers of shapes and schedules obtained before
+    /// become invalid.
     #[cold]
     pub fn make_room(&mut self) {
         if self.shapes.is_full() {

@@ -25,12 +25,12 @@ trait Order {
     /// Trains after the load at `pc` has wrongly passed the store at `store`.
     fn collided(&mut self, pc: u64, store: u64);
 
-    /// Trains after the load at `pc`. `passes` tells whether all older stores to its address were known when its
+    /// Trains after the load at `pc`. `passes` states whether all older stores to its address were known when its
     /// operands were ready.
     fn done(&mut self, pc: u64, passes: bool);
 }
 
-/// How loads pass stores.
+/// Rules by which loads pass stores.
 #[derive(Debug)]
 pub(crate) enum MemoryOrder {
     /// Loads wait only for the stores that they depend on.

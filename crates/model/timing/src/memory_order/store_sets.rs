@@ -1,4 +1,4 @@
-//! Store sets: a load waits for the stores that it has collided with before. Stores of one set need not be ordered,
+//! Store sets: a load waits for stores with which it has collided earlier. Stores of one set need not be ordered,
 //! because a load waits until the addresses of all of them are known.
 //!
 //! Source: Chrysos and Emer, Memory Dependence Prediction using Store Sets (ISCA 1998), sections 3 and 4.

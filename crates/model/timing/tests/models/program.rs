@@ -1,5 +1,5 @@
-//! Test programs and the cores they run on. A test states which blocks run and which addresses they access; nothing is
-//! executed.
+//! Test programs and the cores they run on. A test states which blocks run and which addresses they access, without
+//! executing code.
 //!
 //! Source: the 3A5000's machine file, in which tests replace lines.
 

@@ -49,7 +49,7 @@ impl MacState {
         }
     }
 
-    /// The high watermark of the FIFO, bytes. The space above it must hold everything that arrives after this MAC
+    /// The high watermark of the FIFO, bytes. The space above it must hold all data that arrives after this MAC
     /// requests a PAUSE: the frame that the other end is already sending; the frames it sends while this MAC transmits
     /// up to two frames (one in progress, one ready) and the PAUSE frame; and the data in flight in both directions.
     fn high_watermark(&self, spec: &MacSpec) -> u64 {

@@ -152,7 +152,7 @@ impl MacState {
         self.rx_step = DmaState::Moving { at: self.now, descriptor, status };
     }
 
-    /// Finishes a descriptor's buffer: everything has been issued, and the last byte is visible at `at`.
+    /// Finishes a descriptor's buffer: all its writes have been issued, and the last byte is visible at `at`.
     fn stored(&mut self, descriptor: Descriptor, count: u64, at: Time) {
         let Some(Received { frame, sums, .. }) = self.fifo.front() else { return };
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));

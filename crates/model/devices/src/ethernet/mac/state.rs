@@ -158,7 +158,7 @@ pub(super) enum DmaState {
 }
 
 impl DmaState {
-    /// End of the step; `None` if nothing is in progress.
+    /// End of the step; `None` if no operation is in progress.
     pub fn end(&self) -> Option<Time> {
         match self {
             Self::Ready | Self::Suspended => None,

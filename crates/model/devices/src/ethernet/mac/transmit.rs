@@ -46,7 +46,7 @@ impl MacState {
         }
     }
 
-    /// Selects the next queue with something to send, round robin.
+    /// Selects the next queue with descriptors to send, round robin.
     fn choose_tx(&mut self) {
         let count = self.queues.len();
         let next =

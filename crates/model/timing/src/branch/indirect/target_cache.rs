@@ -47,7 +47,7 @@ impl TargetCache {
         let right = way.map_or(last_was_right, |way| set[way].1 == to);
         set[..=way.unwrap_or(WAYS - 1)].rotate_right(1);
         set[0] = (tag, to);
-        // Sixteen bits tell nearby targets apart whatever the alignment of the code.
+        // Sixteen bits distinguish nearby targets for any alignment of the code.
         let newest = u64::from(to ^ to >> 16) & super::super::ones(self.bits_per_target.min(16));
         let older = self.path.checked_shl(self.bits_per_target).unwrap_or(0);
         self.path = (older | newest) & self.path_mask;
