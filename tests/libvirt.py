@@ -232,7 +232,7 @@ def manual_changes_are_repaired(bed):
     until("pinned again", lambda: all(at == own for at in vcpu_threads(pid_of("longma-1")).values()))
     virsh("destroy", "longma-2")
     until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
 
 
 def manually_paused_undefined_or_throttled_domains_are_repaired(bed):
@@ -248,7 +248,7 @@ def manually_paused_undefined_or_throttled_domains_are_repaired(bed):
     else:
         print("skipped: CPU time, which libvirt cannot limit here")
     must(pid_of("longma-1") == pid, "its process was replaced")
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
 
 
 def manually_restarted(bed, domain, *changes):
@@ -299,7 +299,7 @@ def restarted(bed, own):
     """Restarts the domain as its owner would, and checks that it has the requested placement."""
     for word in ("stop", "start"):
         bed.output_of(word, "shared", "--patience", "120")
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
     must(confined("longma-2", 1, own) and "65536 KiB" in virsh("dominfo", "longma-2"), virsh("dominfo", "longma-2"))
 
 
@@ -316,7 +316,7 @@ def copied_metadata_is_reported_under_any_domain_name(bed):
     finally:
         for uuid in set(virsh("list", "--all", "--uuid").split()) - before:
             virsh("undefine", "--domain", uuid)
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
 
 
 def domains_inside_foreign_metadata_are_ignored(bed):
@@ -339,7 +339,7 @@ def a_domain_undefined_before_its_start_is_defined_again(bed):
     virsh("destroy", "longma-2")
     until("it was undefined", lambda: not taken.exists())
     until("it runs again", lambda: "running" in virsh("domstate", "longma-2"))
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
 
 
 def slowed(domain):
@@ -356,7 +356,7 @@ def a_killed_service_leaves_everything_running(bed):
     bed.kill()
     must({name: pid_of(name) for name in before} == before, "virtual machines ended with the service")
     bed.start()
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
     must({name: pid_of(name) for name in before} == before, "virtual machines were restarted")
 
 
@@ -422,7 +422,7 @@ def a_manually_pinned_io_thread_is_moved_back(bed):
     must(any(at & own for at in threads().values()), "it could not be pinned")
     virsh("iothreadadd", "longma-3", "9", "--live")
     until("all I/O threads avoid the exclusive CPU", lambda: len(threads()) == 3 and all(not at & own for at in threads().values()), 40)
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
 
 
 def an_observation_takes_few_calls_for_any_number_of_domains(bed):
@@ -489,7 +489,7 @@ def domains_missing_from_a_restored_database_keep_running(bed):
     must(pid_of(domain) == pid and "running" in virsh("domstate", domain), "it was treated as another virtual machine")
     virsh("destroy", domain)
     virsh("undefine", domain)
-    until("the audit", lambda: "everything is as intended" in bed.output_of("audit"))
+    until("the audit", lambda: "all domains match the service's records" in bed.output_of("audit"))
 
 
 def nothing_remains_after_deletion(bed):

@@ -76,8 +76,8 @@ fn json(checks: &[Check], can_run: bool) -> Value {
     json!({ "version": env!("CARGO_PKG_VERSION"), "emulator_runs": can_run, "checks": checks })
 }
 
-/// Formats the checks by group. A failed check also lists what needs the part, what works without it, and how to get
-/// it.
+/// Formats the checks by group. A failed check also lists the commands that need the part, those that work without it,
+/// and how to get it.
 fn text(checks: &[Check], width: usize) -> String {
     let mut text = String::new();
     let longest = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);

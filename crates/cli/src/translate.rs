@@ -13,7 +13,7 @@ use crate::run::listing::Options;
 /// Arguments of `longma translate`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// What to print.
+    /// The requested output.
     #[command(flatten)]
     pub options: Options,
 

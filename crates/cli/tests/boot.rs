@@ -224,7 +224,10 @@ fn a_restored_region_of_interest_has_the_statistics_of_one_that_goes_on() {
     for _ in 0..2 {
         assert_eq!(result(&["--restore", &file]), expected);
     }
-    assert!(boot(&["--restore", &file], "").status.success(), "it goes on without models, too");
+    assert!(
+        boot(&["--restore", &file], "").status.success(),
+        "the restored machine also runs without models"
+    );
 }
 
 #[test]

@@ -125,7 +125,7 @@ fn from_request_to_delete_with_kills_in_between() {
     service.kill();
     assert!(service.failure_of("list").contains("longma placement serve"), "the message names a remedy");
     service.restart();
-    assert_eq!(service.json("show db")["placement"], place, "what was promised is promised still");
+    assert_eq!(service.json("show db")["placement"], place, "the promised resources are still reserved");
     // The fake hypervisor died with the service; its domains are created again.
     service.wait_for_clean_audit();
 

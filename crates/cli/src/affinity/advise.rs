@@ -339,7 +339,7 @@ fn advice_from_topology(arguments: &Arguments, host: &dyn Host) -> Result<Advice
     })
 }
 
-/// How many queues are used, and on which CPUs; empty for a single one.
+/// The number of queues and their CPUs; empty for a single queue.
 fn queues(placement: &QueuePlacement) -> String {
     let (used, all) = placement.counts();
     if all < 2 {

@@ -73,7 +73,7 @@ fn text(findings: &[Finding], width: usize) -> String {
     let count = |weight| findings.iter().filter(|finding| finding.weight == weight).count();
     let (prevents, disturbs) = (count(Severity::Prevents), count(Severity::Disturbs));
     text.push_str(&match (prevents, disturbs) {
-        (0, 0) => "Nothing would disturb a sweep.\n".to_string(),
+        (0, 0) => "No setting of this host would disturb a sweep.\n".to_string(),
         (0, some) => format!("A sweep is possible; {some} of these would disturb it.\n"),
         (some, _) => format!("No sweep is possible here: {some} of these prevent it.\n"),
     });

@@ -64,7 +64,8 @@ enum AffinityCommand {
     History(history::Arguments),
     /// Restore settings that a killed sweep or `tune` left changed.
     Restore(restore::Arguments),
-    /// Write what `check`, `advise` and `tune --dry-run` read of this host to a file, for their option --tree elsewhere.
+    /// Write the files of /proc and /sys that `check`, `advise` and `tune --dry-run` read to an archive, for their
+    /// option --tree on another host.
     Record(record::Arguments),
     /// Show the CPUs with their load and the interface's queues and interrupts.
     Show(show::Arguments),
@@ -290,7 +291,7 @@ mod tests {
         }
     }
 
-    /// As in a container.
+    /// Containers may have such a /sys.
     #[test]
     fn the_only_interface_that_is_up_is_chosen_even_without_a_device() {
         let host = FakeHost::with(&[

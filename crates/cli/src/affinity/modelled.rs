@@ -429,7 +429,7 @@ fn seeds(runs: &[Measurement], width: usize) -> String {
     fitted(&headings, 1, &rows, width)
 }
 
-/// What limits the runs of each class, and the main component of the busier core's CPI stack.
+/// The bottleneck of each class, and the main component of the busier core's CPI stack.
 pub fn limits(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement]) -> Vec<(Class, String)> {
     let polls = sweep.settings.iter().any(|setting| setting.name == "busy_us" && setting.value > 0);
     let most_frequent = |all: &mut dyn Iterator<Item = String>| {

@@ -293,7 +293,7 @@ pub fn measure(
         terminal::progress("");
     }
     let restored = journal.restore();
-    // Without its namespaces every later step fails too: name the cause, not the step that met it first.
+    // Without its namespaces every later step fails too, so report this cause instead of the first failed step.
     let removal = testbed.lab.as_mut().and_then(NetnsTestbed::gone);
     let restored = match (restored, &removal) {
         (Err(error), Some(removal)) => {

@@ -164,7 +164,7 @@ fn listen(address: SocketAddr) -> Result<Exporter, String> {
     Ok(exporter)
 }
 
-/// Installs the unit, once the options are known to be right for this host.
+/// Installs the unit after validating the options on this host.
 fn install(arguments: &Arguments, folder: &Path) -> Outcome {
     let words = std::env::args_os().skip_while(|word| word != "tune").skip(1);
     let words = words.map(|word| word.to_string_lossy().into_owned());

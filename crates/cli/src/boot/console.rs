@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-/// Interval at which signals are checked while the core waits for input.
+/// Interval at which the console checks for signals while the core waits for input.
 const NAP: Duration = Duration::from_millis(100);
 /// Ctrl-A, which begins a command of the console.
 const ESCAPE: u8 = 1;
@@ -20,11 +20,11 @@ pub enum End {
     Reset,
     /// The cycles of `--cycles` have passed.
     Limit,
-    /// It waits for input, and there is no more.
+    /// It waits for input, and the input has ended.
     NoInput,
-    /// It waits for an interrupt and does not take the input.
+    /// It waits for an interrupt and does not read the input.
     Halted,
-    /// A text of the script did not come in time.
+    /// The guest did not print a text of the script in time.
     Late(Late),
     /// It was saved.
     Saved,
@@ -64,8 +64,8 @@ impl Input {
         Self::Standard(standard_input(), Keys::new())
     }
 
-    /// Appends what is typed next to `guest`, after the guest has printed `printed` by `cycle`. If the machine is stuck
-    /// until more is typed, waits for that. Returns the end of the machine if there is no more.
+    /// Appends the next input to `guest`, which has printed `printed` by `cycle`. If the machine cannot continue
+    /// without input, waits for some. Returns the end of the machine if the input has ended.
     pub fn next(
         &mut self,
         printed: &[u8],
@@ -81,7 +81,7 @@ impl Input {
     }
 }
 
-/// Appends typed keys to `guest`, and waits for some if the machine is stuck without them.
+/// Appends typed keys to `guest`; waits for some if the machine cannot continue without input.
 fn read_keys(
     receiver: &Receiver<Vec<u8>>,
     keys: &mut Keys,
@@ -90,7 +90,8 @@ fn read_keys(
     guest: &mut Vec<u8>,
 ) -> Option<End> {
     if !keys.is_terminal && !guest.is_empty() {
-        // A pipe waits until the guest has room; a terminal can have the command that ends the machine.
+        // A pipe waits until the guest has room. A terminal is read anyway, because the user may type the command that
+        // ends the machine.
         return is_stuck.then_some(End::Halted);
     }
     let mut typed = receiver.try_recv().unwrap_or_default();
@@ -105,7 +106,7 @@ fn read_keys(
     keys.take(&typed, guest).then_some(End::User)
 }
 
-/// Appends what a script types to `guest`.
+/// Appends the script's next input to `guest`.
 fn follow(
     script: &mut Script,
     printed: &[u8],
@@ -133,7 +134,7 @@ impl Keys {
         Self { is_terminal: io::stdin().is_terminal(), is_escaped: false }
     }
 
-    /// Appends what the guest receives to `guest`. Returns whether the user ended the machine.
+    /// Appends the keys that are not commands to `guest`. Returns whether the user ended the machine.
     fn take(&mut self, typed: &[u8], guest: &mut Vec<u8>) -> bool {
         for &key in typed {
             if !self.is_terminal {
@@ -151,7 +152,7 @@ impl Keys {
     }
 }
 
-/// Prints what the guest has printed.
+/// Prints the guest's output.
 ///
 /// # Errors
 /// Standard output is closed.

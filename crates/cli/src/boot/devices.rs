@@ -1,4 +1,4 @@
-//! The devices that options name.
+//! Attaches the devices that the options of `longma boot` name.
 
 use super::{Arguments, usage};
 use longma_system::net::{Network, NetworkError};
@@ -15,8 +15,8 @@ const TAG: &str = "share";
 /// The number of open files that a machine with shared folders may have, if the host allows it.
 const OPEN_FILES: u64 = 1 << 14;
 
-/// Puts the disks, a source of random numbers, the NIC and the shared folders on the machine's bus. If `needs_nic`, there is
-/// a NIC even without a network. Returns whether there is a network.
+/// Attaches the disks, a source of random numbers, the NIC and the shared folders to the machine's bus; with
+/// `needs_nic`, the NIC also without a network. Returns whether the machine has a network.
 pub fn attach(machine: &mut Machine, arguments: &Arguments, needs_nic: bool) -> Result<bool, Box<dyn Error>> {
     for disk in &arguments.disk {
         let (path, options) = disk_options(disk);
@@ -35,7 +35,7 @@ pub fn attach(machine: &mut Machine, arguments: &Arguments, needs_nic: bool) -> 
     Ok(has_network)
 }
 
-/// The first value of `--disk` by which the guest's writes change the image.
+/// The first value of `--disk` with the option `write`.
 pub fn changed_disk(disks: &[String]) -> Option<&String> {
     disks.iter().find(|disk| disk_options(disk).1.changes_image)
 }
@@ -82,7 +82,7 @@ struct Folder<'a> {
 }
 
 impl<'a> Folder<'a> {
-    /// Takes options off the end; what is left is the path, which can contain commas.
+    /// Splits options off the end; the rest is the path, which can contain commas.
     fn parse(value: &'a str) -> Self {
         let mut folder = Self { path: value, access: Access::Write, tag: TAG };
         while let Some((path, option)) = folder.path.rsplit_once(',') {

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 /// Cycles between polls of the console: about a tenth of a second.
 const SLICE: u64 = 10_000_000;
-/// Interval at which a waiting machine looks for its debugger.
+/// Interval at which a waiting machine polls its debugger.
 const SHORT_NAP: Duration = Duration::from_millis(10);
 
 /// `longma boot ...`
@@ -45,7 +45,7 @@ pub struct Arguments {
     /// The initial RAM disk.
     #[arg(long, value_name = "FILE")]
     initrd: Option<PathBuf>,
-    /// The kernel's command line (default: console=ttyS0,115200), or what follows that of the system.
+    /// The kernel's command line (default: console=ttyS0,115200), or text to append to the system's.
     #[arg(long, value_name = "TEXT")]
     append: Option<String>,
     /// Memory: 64MiB to 64GiB.
@@ -66,9 +66,9 @@ pub struct Arguments {
     #[arg(long, value_name = "NETWORK", default_value = "none")]
     net: String,
     /// Wait for gdb before the first instruction, at a port of 127.0.0.1, ADDRESS:PORT, or a new Unix socket.
-    #[arg(long, value_name = "PLACE")]
+    #[arg(long, value_name = "ADDRESS")]
     gdb: Option<String>,
-    /// What to expect on the console, and what to type, instead of standard input.
+    /// A script of texts to expect on the console and of input to send, instead of standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     /// Save the machine to this file and end, where models would begin (the guest's mark 1 or 3), or at the `checkpoint` of
@@ -102,7 +102,7 @@ enum System {
 /// The kernel's command line if there is no other.
 const COMMAND_LINE: &str = "console=ttyS0,115200";
 
-/// What is booted.
+/// The software to boot.
 struct Boot {
     kernel: PathBuf,
     initrd: Option<PathBuf>,
@@ -160,7 +160,7 @@ impl Boot {
         Ok((machine, Some(Software { program, symbols })))
     }
 
-    /// What the result states about the software.
+    /// The result's description of the software.
     fn program(&self, image: &[u8], initrd: Option<&[u8]>) -> Result<ManifestProgram, Box<dyn Error>> {
         let mut words = vec![self.command_line.clone()];
         if let Some(initrd) = initrd {
@@ -292,7 +292,7 @@ impl Arguments {
         }
     }
 
-    /// What acts on the machine at the host's time cannot be modelled.
+    /// Refuses options whose effects depend on the host's time, which models cannot reproduce.
     fn refuse_outside_of_models(&self) -> Result<(), Box<dyn Error>> {
         let refused = [
             ("--net", self.net != "none"),
@@ -311,12 +311,12 @@ impl Arguments {
 /// A machine that is about to run.
 struct Started {
     machine: Machine,
-    /// What models and checkpoints state about the software; `None` if there are neither.
+    /// The description of the software for models and checkpoints; `None` without either.
     software: Option<Software>,
     has_network: bool,
     /// The guest's mark at which the machine was saved.
     mark: Option<u8>,
-    /// What was typed, and the guest has not received yet.
+    /// Typed input that the guest has not received yet.
     typed: Vec<u8>,
 }
 
@@ -328,12 +328,12 @@ impl Started {
     }
 }
 
-/// What acts on the machine from outside, besides its console.
+/// Inputs of the machine besides its console: network, debugger, and models.
 struct Outside {
     /// The pace of a machine with a network.
     pace: Option<Pace>,
     debugger: Option<Debugger>,
-    /// The models, which then have neither a network nor a debugger beside them.
+    /// The models; they exclude a network and a debugger.
     timed: Option<timed::Timed>,
 }
 
@@ -366,7 +366,7 @@ impl Outside {
     }
 }
 
-/// Listens for gdb, and says where.
+/// Listens for gdb, and prints the address.
 fn listen(place: &str) -> Result<Debugger, String> {
     let debugger = Debugger::listen(place).map_err(|error| format!("--gdb {place}: {error}"))?;
     eprintln!("longma: waits for gdb's command: target remote {}", debugger.place());
@@ -385,18 +385,18 @@ fn read(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The machine's console and what acts on the machine.
+/// The machine's console and its other inputs.
 struct Conversation<'a> {
     input: &'a mut Input,
     outside: &'a mut Outside,
     saver: &'a Option<Saver>,
-    /// What the guest's buffer has not taken yet.
+    /// Input for which the guest's buffer had no room yet.
     waiting: Vec<u8>,
 }
 
 impl Conversation<'_> {
-    /// Runs the machine with its console on standard output, and the input typed. A machine that `is_restored` goes on
-    /// where it was saved: after a run, and before input.
+    /// Runs the machine with its console on standard output. A machine that `is_restored` continues where it was saved:
+    /// after a slice, before input.
     fn run(
         &mut self,
         machine: &mut Machine,
@@ -405,7 +405,7 @@ impl Conversation<'_> {
         stopped: &AtomicBool,
     ) -> Result<End, Box<dyn Error>> {
         let mut next = is_restored.then_some(Stop::Limit);
-        // Whether the guest has no room for what was typed.
+        // Whether the guest's buffer has no room for the input.
         let mut is_full = false;
         loop {
             let stop = match next.take() {
@@ -435,7 +435,7 @@ impl Conversation<'_> {
                 Stop::Limit if machine.cycles() >= limit => return Ok(End::Limit),
                 Stop::Limit | Stop::Idle | Stop::Debugger => {}
             }
-            // What a halted guest has no room for does not wake it either.
+            // Input that does not fit the buffer cannot wake a halted guest.
             let is_stuck =
                 stop == Stop::Idle && (self.waiting.is_empty() || is_full) && !self.outside.may_wake();
             let end = self.input.next(&printed, machine.cycles(), is_stuck, stopped, &mut self.waiting);

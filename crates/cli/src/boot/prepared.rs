@@ -1,16 +1,17 @@
-//! `longma boot debian`: the image that is made once, and how far that is.
+//! `longma boot debian`: builds the image on first use and shows the progress.
 
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_debian::{Archive, Image, ImageError, Observer, Source, cache_folder, image};
 use std::io::IsTerminal;
 
-/// The kernel's command line. Debian's kernel looks for a keyboard controller at addresses where the machine has nothing.
+/// The kernel's command line. Without the blacklist, Debian's kernel probes for a keyboard controller at addresses
+/// where the machine has no device.
 pub const COMMAND_LINE: &str = "console=ttyS0,115200 rdinit=/init initcall_blacklist=i8042_init quiet";
 
-/// The image in the user's cache. Makes it first if it is not there.
+/// The image in the user's cache, built if it is missing.
 ///
 /// # Errors
-/// It cannot be made, or is not there and `is_offline` is true.
+/// The image cannot be built, or is missing and `is_offline` is true.
 pub fn debian(is_offline: bool) -> Result<Image, ImageError> {
     let source = if is_offline { Source::Cache } else { Source::Archive(Archive::of_environment()) };
     let mut progress = Progress { bar: None, is_terminal: std::io::stderr().is_terminal() };
@@ -19,7 +20,7 @@ pub fn debian(is_offline: bool) -> Result<Image, ImageError> {
     image
 }
 
-/// Shows steps as bars on a terminal, else as lines.
+/// Shows the steps of the build: as bars on a terminal, otherwise as lines.
 struct Progress {
     bar: Option<ProgressBar>,
     is_terminal: bool,

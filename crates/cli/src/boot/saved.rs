@@ -1,4 +1,4 @@
-//! `--checkpoint` and `--restore`: the machine in a file, with what the command needs to continue.
+//! `--checkpoint` and `--restore`: saves the machine with the command's own state, and restores both.
 
 use longma_sim::ManifestProgram;
 use longma_system::Machine;
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use super::console::Input;
 use super::{Arguments, Started, devices, timed, usage};
 
-/// What a result states about the software, and the names of the kernel's functions.
+/// The result's description of the software, and the names of the kernel's functions.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Software {
@@ -21,14 +21,14 @@ pub struct Software {
     pub symbols: Option<ImageSymbols>,
 }
 
-/// What a checkpoint has besides the machine.
+/// The command's state in a checkpoint, besides the machine.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Notes {
     software: Software,
     /// The guest's mark at which it was saved.
     mark: Option<u8>,
-    /// What was typed, and the guest has not received yet.
+    /// Typed input that the guest has not received yet.
     typed: Vec<u8>,
 }
 
@@ -36,15 +36,15 @@ struct Notes {
 pub struct Saver {
     path: PathBuf,
     software: Software,
-    /// Whether the script says when, and not the guest.
+    /// Whether the script triggers the checkpoint, not a mark of the guest.
     is_scripted: bool,
 }
 
 impl Saver {
-    /// What `--checkpoint` asks for.
+    /// The saver that `--checkpoint` requests, if given.
     ///
     /// # Errors
-    /// The machine could not be saved later.
+    /// A checkpoint of this machine would fail.
     pub fn of(
         arguments: &Arguments,
         input: &Input,
@@ -62,7 +62,7 @@ impl Saver {
                 "--disk {disk}: the guest's writes change the image, which a checkpoint does not contain: leave ,write out"
             )));
         }
-        // Not after the boot.
+        // Check now: a failure after the boot would lose it.
         writable(path).map_err(|error| format!("--checkpoint {}: {error}", path.display()))?;
         Ok(Some(Self { path: path.clone(), software, is_scripted }))
     }
@@ -72,7 +72,7 @@ impl Saver {
         !self.is_scripted && timed::begins(mark)
     }
 
-    /// Saves the machine at a mark of the guest. `typed` is what it has not received yet.
+    /// Saves the machine at a mark of the guest. `typed` is input that it has not received yet.
     ///
     /// # Errors
     /// It has state that cannot be saved, or the host refuses.
@@ -86,7 +86,7 @@ impl Saver {
         Ok(())
     }
 
-    /// Says that nothing was saved.
+    /// Warns that the machine was not saved.
     pub fn warn(&self) {
         let reason = match self.is_scripted {
             true => "the script did not come to its checkpoint",
@@ -94,7 +94,7 @@ impl Saver {
                 "the guest set no mark; `devmem 0x100e001f 8 1` does, or give a script with `checkpoint`"
             }
         };
-        eprintln!("longma: nothing was saved in {}: {reason}", self.path.display());
+        eprintln!("longma: no checkpoint was written to {}: {reason}", self.path.display());
     }
 }
 

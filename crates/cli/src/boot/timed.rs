@@ -1,4 +1,5 @@
-//! The levels `cache` and `timing` of `longma boot`: which part of the run is modelled, and what is printed about it.
+//! The levels `cache` and `timing` of `longma boot`: runs the requested part of the boot through the models and prints
+//! the summary.
 
 use clap::ValueEnum;
 use longma_command_line::Format;
@@ -21,7 +22,7 @@ use crate::run::arguments::CoreModel;
 use crate::run::machine;
 use longma_run_results::{grouped, summary};
 
-/// Values that the guest writes to the register of marks.
+/// Values that the guest writes to the mark register.
 const BEGIN: u8 = 1;
 const END: u8 = 2;
 const WARM: u8 = 3;
@@ -40,7 +41,7 @@ const MAX_SYMBOLS: u64 = 2 << 30;
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// How much is modelled.
+    /// Level of detail.
     #[arg(long, value_enum, default_value_t)]
     level: Level,
     /// The modelled machine, a name or a file (default: loongson-3a5000). For levels cache and timing.
@@ -69,7 +70,7 @@ pub struct Options {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Level {
-    /// Nothing: the kernel and its programs run as fast as possible.
+    /// No models: the kernel and its programs run as fast as possible.
     #[default]
     Functional,
     /// Caches and coherence traffic are counted; each instruction takes one cycle.
@@ -78,18 +79,18 @@ enum Level {
     Timing,
 }
 
-/// What runs through the models at the moment.
+/// The current use of the models.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Nothing.
+    /// Instructions bypass the models.
     Unmodelled,
-    /// Instructions before the region, which are not counted.
+    /// Instructions before the region warm the models and are not counted.
     Warming,
-    /// Counted instructions.
+    /// Instructions run through the models and are counted.
     Counted,
 }
 
-/// Where the names of the kernel's functions come from.
+/// The source of the names of the kernel's functions.
 enum Symbols {
     /// A file.
     File(KernelSymbols),
@@ -151,7 +152,7 @@ impl Options {
             _ => error.into(),
         })?;
         if let Some(path) = &self.stats_out {
-            // Not after the run.
+            // Open the file now: a failure after the run would lose its results.
             let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
             opened.map_err(|error| format!("{}: {error}", path.display()))?;
         }
@@ -185,7 +186,7 @@ impl Options {
         }
     }
 
-    /// Whether nothing is modelled.
+    /// Whether the level is `functional`.
     pub fn is_functional(&self) -> bool {
         self.level == Level::Functional
     }
@@ -213,7 +214,7 @@ impl Timed {
         Stop::Limit
     }
 
-    /// Does what the guest has marked. Without a region of interest, marks mean nothing.
+    /// Handles a mark of the guest: begins or ends the region of interest, or its warm-up. Ignored without `--roi`.
     pub fn take_mark(&mut self, machine: &Machine, mark: u8) {
         match mark {
             _ if !self.has_region => {}

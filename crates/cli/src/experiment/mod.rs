@@ -62,7 +62,7 @@ pub(super) struct Which {
 
 #[derive(Subcommand)]
 enum ExperimentCommand {
-    /// List the available experiments. Standard error says where they come from.
+    /// List the available experiments. Their source is printed on standard error.
     List {
         /// Directory of experiment files [default: the nearest `experiments` here or in a parent, else the experiments
         /// built into longma].

@@ -239,7 +239,7 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
     printed.map(|_| status::ended(false, false, failed))
 }
 
-/// Why there is nothing to compare.
+/// Why the report has no comparison.
 fn why_nothing_compared(experiment: &Experiment) -> String {
     let published: usize = experiment.parts().published.iter().map(longma_lab::Published::count).sum();
     match published {

@@ -15,7 +15,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(10);
 /// The progress of a campaign on standard error.
 pub struct Bar {
     bar: ProgressBar,
-    /// Lines in place of the bar.
+    /// State of the line output that replaces the bar.
     lines: Option<Mutex<Lines>>,
     metric: Option<(String, Metric)>,
     counts: Mutex<Counts>,
@@ -81,7 +81,7 @@ impl Bar {
         let bar = if is_terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };
         let lines = (!is_terminal).then(|| Mutex::new(Lines::new(&experiment.parts().name, position)));
         let style = ProgressStyle::with_template(
-            "{prefix:.bold} {bar:28.cyan/dim} {pos}/{len}  {elapsed} gone, {eta} left  {wide_msg}",
+            "{prefix:.bold} {bar:28.cyan/dim} {pos}/{len}  {elapsed} elapsed, {eta} left  {wide_msg}",
         )
         .unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style);

@@ -11,7 +11,7 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-/// How campaigns are run.
+/// Options of a campaign's run.
 #[derive(clap::Args)]
 pub struct RunOptions {
     /// Number of points to run at the same time [default: one per processor].
@@ -71,7 +71,7 @@ pub fn run(which: &Which, how: &RunOptions, registry: &Registry, format: Format)
         let (table, written) = export_table(&store, &campaign, &mut outcome)?;
         print::report_store_problems(&outcome.results);
         let written = match written {
-            // Nothing was run, so print the stored results even if their directory is not writable.
+            // No point was run, so print the stored results even if their directory is not writable.
             Err(error) if outcome.ran == 0 => {
                 eprintln!("longma: {error}");
                 None

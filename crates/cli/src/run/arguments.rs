@@ -72,7 +72,7 @@ pub struct Arguments {
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) set: Vec<MachineEdit>,
 
-    /// How much is modelled.
+    /// Level of detail.
     #[arg(long, value_enum, default_value_t)]
     pub(super) level: Level,
 
@@ -134,12 +134,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
-    /// In the page of --report, also show what changed against this result, a file of --stats-out.
+    /// In the page of --report, also show the changes from this result, a file of --stats-out.
     #[arg(long, value_name = "FILE", requires = "report")]
     pub(super) report_against: Option<PathBuf>,
 
-    /// Print the assembly of the three hottest functions, or of FUNCTION, with the cost of each instruction: cycles, misses,
-    /// mispredictions, what it waited for.
+    /// Print the assembly of the three hottest functions, or of FUNCTION, with the cost of each instruction: cycles,
+    /// misses, mispredictions, causes of stalls.
     ///
     /// With --format json, the printed result has them as `annotation`.
     #[arg(
@@ -319,7 +319,7 @@ impl Arguments {
         self.level != Level::Functional
     }
 
-    /// Whether another program started this one by execve and passed on its options.
+    /// Whether another guest program started this one by execve.
     pub(super) fn is_restart(&self) -> bool {
         self.reporting_process.is_some()
     }
@@ -391,10 +391,10 @@ impl CoreModel {
     }
 }
 
-/// How much is modelled.
+/// Level of detail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Level {
-    /// Only results, no time.
+    /// Programs run without models, as fast as possible.
     #[default]
     Functional,
     /// Caches, TLBs and coherence traffic are counted; each instruction takes one cycle.

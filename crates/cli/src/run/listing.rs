@@ -35,7 +35,7 @@ impl Options {
         self.out.as_ref()
     }
 
-    /// The listing; `None` if nothing was translated.
+    /// The listing; `None` without translated code.
     pub fn text(&self, units: &[ListedUnit]) -> Option<String> {
         if units.is_empty() {
             return None;

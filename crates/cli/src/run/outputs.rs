@@ -31,7 +31,7 @@ pub(super) fn refuse_shared(arguments: &Arguments) -> Result<(), Failure> {
         ("--report-against", arguments.report_against.clone()),
         ("--restore", arguments.restore.clone()),
     ];
-    // The machine that a result describes may be written over itself.
+    // `--machine` may name this file: it is read before it is written.
     let machine = [("the machine next to --stats-out", beside("machine.toml"))];
     let machine_inputs = inputs.iter().filter(|(name, _)| *name != "--machine").cloned();
     let shared = shared(outputs.iter().cloned(), inputs.iter().cloned())

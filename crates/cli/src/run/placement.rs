@@ -11,7 +11,7 @@ const REMEDY: &str = "write first-touch, bind:NODES, interleave:NODES or preferr
 /// Parses `--numa`; without it, returns the default policy.
 ///
 /// # Errors
-/// Describes what is wrong with it.
+/// The text is not a policy.
 pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
     let Some(text) = text else { return Ok(Policy::default()) };
     let (name, nodes) = text.split_once(':').unwrap_or((text, ""));
@@ -30,7 +30,7 @@ pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
 /// Parses a list of nodes or cores such as `0,2-3` into ascending numbers.
 ///
 /// # Errors
-/// Describes what is wrong with the list.
+/// The text is not such a list.
 pub fn numbers(option: &str, list: &str) -> Result<Vec<usize>, Failure> {
     match list.parse::<CpuSet>() {
         Ok(set) if !set.is_empty() => Ok(set.iter().map(|number| number as usize).collect()),

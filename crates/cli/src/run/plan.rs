@@ -1,5 +1,4 @@
-//! The plan of a run: the validated arguments of `longma run`. Making a plan reads files, but creates and changes
-//! nothing.
+//! The plan of a run: the validated arguments of `longma run`. Making a plan reads files but writes none.
 
 use std::{ffi::OsString, path::PathBuf, time::Instant};
 
@@ -36,7 +35,7 @@ pub struct Plan {
     pub measures: bool,
 }
 
-/// How programs of other architectures are translated.
+/// Settings of the translation of programs of other architectures.
 pub struct TranslationPlan {
     pub optimizations: Optimizations,
     /// Size of the area for translated code.
@@ -45,9 +44,9 @@ pub struct TranslationPlan {
     pub cache: Option<PathBuf>,
 }
 
-/// What is modelled.
+/// The modelled part of the machine.
 pub enum Mode {
-    /// Nothing.
+    /// No part.
     Functional,
     /// The devices of the machine, which need simulated time.
     Devices(simulated::DeviceRun),
@@ -55,7 +54,7 @@ pub enum Mode {
     Simulated(Box<simulated::SimulatedRun>),
 }
 
-/// Where system calls are printed.
+/// The destination of printed system calls.
 pub struct SystemCallTrace {
     /// Among the command's messages, if there is no file.
     pub among_messages: bool,

@@ -40,7 +40,7 @@ pub struct Reports {
     process: u32,
 }
 
-/// How the counted programs ended.
+/// How the last counted program ended.
 #[derive(Clone, Copy)]
 enum Until<'a> {
     End(Ending),
@@ -86,7 +86,8 @@ impl Reports {
         self.print_until(Until::End(ending), report, messages)
     }
 
-    /// Called when the process is about to execute `next`. Returns what the next emulator gets.
+    /// Called when the process is about to execute `next`. Returns the costs for the next emulator, to be passed on by
+    /// `--earlier-programs`.
     pub fn execute(&self, report: &Report, next: &NextProgram, messages: &Messages) -> Option<Vec<u8>> {
         if !self.any() || std::process::id() != self.process {
             return None;
@@ -96,10 +97,8 @@ impl Reports {
         }
         match next {
             NextProgram::OfHost(path) => {
-                messages.line(&format!(
-                    "longma: the host runs {} itself, so nothing is counted from here on",
-                    path.display()
-                ));
+                messages
+                    .line(&format!("longma: the host runs {} itself, so it is not counted", path.display()));
                 if let Err(failed) = self.print_until(Until::Host(path), report, messages) {
                     std::process::exit(failed.0.into());
                 }
@@ -223,7 +222,7 @@ fn add_programs(costs: &Costs, to: &mut Value) {
 fn list(options: &Options, report: &Report, executed: &[Executed], messages: &Messages) {
     let text = options.text(&report.listing(executed));
     let text =
-        text.unwrap_or_else(|| "longma: nothing was translated, because the program is for LoongArch".into());
+        text.unwrap_or_else(|| "longma: no code was translated, because the program is for LoongArch".into());
     match options.file() {
         None => messages.line(&text),
         Some(path) => {

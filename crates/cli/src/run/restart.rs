@@ -22,7 +22,7 @@ use super::{
     failure::Failure,
 };
 
-/// This command with the options that apply to the next program too.
+/// This command with those of its options that also apply to the next program.
 pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     let mut command: Vec<OsString> = vec!["longma".into(), "run".into()];
     let mut option = |name: &str, value: Option<OsString>| {

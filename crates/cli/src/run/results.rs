@@ -64,7 +64,7 @@ impl Views {
         self.counts_instructions && (self.report.is_some() || self.annotated.is_some())
     }
 
-    /// Has the simulation keep what the views show.
+    /// Makes the simulation record the data of the views.
     pub fn request(&self, simulation: &mut TimingSimulation) {
         if self.report.is_some() {
             simulation.keep_intervals();

@@ -76,7 +76,7 @@ fn refused(arguments: &Arguments) -> Option<&'static str> {
     given.iter().find(|(_, given)| *given).map(|(option, _)| *option)
 }
 
-/// What a sandboxed process may access.
+/// The access rights of a sandboxed process.
 pub struct Sandbox {
     /// The program's root directory, which may be written.
     root: PathBuf,
@@ -122,8 +122,8 @@ impl Sandbox {
     }
 }
 
-/// Restricts this process and its children to writing below `root` and to reading `root`, `read` and what the emulator
-/// needs.
+/// Restricts this process and its children to writing below `root` and to reading `root`, `read` and the emulator's own
+/// files.
 fn confine(root: &Path, read: &[PathBuf]) -> Result<(), MissingFeature> {
     own_namespaces().map_err(MissingFeature::of(HostFeature::Namespaces))?;
     only_writable(root).map_err(MissingFeature::of(HostFeature::Mounts))?;

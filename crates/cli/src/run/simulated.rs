@@ -227,7 +227,7 @@ impl SimulatedRun {
         Ok(Some(Snapshots::new(every, Box::new(io::BufWriter::new(File::from(file))))))
     }
 
-    /// What the result states about the run of `process`.
+    /// The result's description of the run of `process`.
     fn manifest(&self, process: &ProcessConfig, simulation: &TimingSimulation) -> Result<Manifest, Failure> {
         let path = &process.program;
         let arguments = process.arguments.iter().skip(1);
@@ -318,7 +318,7 @@ fn level(arguments: &Arguments) -> simulation::Level {
 
 fn modelled(config: TimingSimulationConfig) -> Result<TimingSimulation, Failure> {
     TimingSimulation::new(config).map_err(|error| {
-        Failure::own(&error.to_string(), "`longma machine check` tells more about a machine file")
+        Failure::own(&error.to_string(), "`longma machine check FILE` shows all errors of a machine file")
     })
 }
 
@@ -465,7 +465,7 @@ impl Outcome {
         self.simulation.clone()
     }
 
-    /// The statistics of the run, before anything is counted.
+    /// The statistics of the run with all counts zero.
     ///
     /// # Errors
     /// Fails if two components use the same name, which is a bug in the models.

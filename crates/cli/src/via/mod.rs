@@ -396,7 +396,8 @@ impl Printer {
     fn new(options: &MeasureOptions, measure: Measure, count: usize) -> Self {
         let shown = std::io::stderr().is_terminal();
         let bar = if shown { ProgressBar::new(count as u64) } else { ProgressBar::hidden() };
-        let style = ProgressStyle::with_template("{bar:28.cyan/dim} {pos}/{len}  {elapsed} gone  {wide_msg}");
+        let style =
+            ProgressStyle::with_template("{bar:28.cyan/dim} {pos}/{len}  {elapsed} elapsed  {wide_msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         let provider = options.nic.provider.to_possible_value().map(|value| value.get_name().to_string());
         let simulated = options.nic.kind().is_err();

@@ -34,7 +34,7 @@ enum TokenAction {
     Add {
         /// The token's name.
         name: String,
-        /// Role of the token: what its bearer may do.
+        /// Role of the token.
         #[arg(long, value_parser = PossibleValuesParser::new(["admin", "operator", "tenant", "agent", "scheduler"]))]
         role: String,
         /// The tenant that a tenant token is for.
@@ -201,13 +201,13 @@ pub struct AuditLogArguments {
     /// Only requests with the token of this name.
     #[arg(long, value_name = "TOKEN")]
     actor: Option<String>,
-    /// Only requests of the last days, hours or minutes, for example 7d.
+    /// Only requests of this last period, for example 7d, 12h or 30m.
     #[arg(long, value_name = "TIME", value_parser = lifetime)]
     last: Option<u64>,
     /// Print at most this many of the newest requests.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only requests with a lower number: the last one of the previous page.
+    /// Only requests with a number below this one: the last of the previous page.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     before: u32,
     #[command(flatten)]

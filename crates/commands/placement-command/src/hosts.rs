@@ -138,8 +138,8 @@ fn foreign_line(domain: &ForeignDomain) -> String {
         return format!("{}: shut off", domain.name);
     }
     let cpus = match domain.cpus.is_empty() {
-        true => "any CPU, also dedicated ones".to_string(),
-        false => format!("CPUs {}, which are not dedicated to others", domain.cpus),
+        true => "any CPU, including CPUs dedicated to other domains".to_string(),
+        false => format!("CPUs {}, none of them dedicated to another domain", domain.cpus),
     };
     let pages = domain.huge_page_kib.map(|kib| format!(" in pages of {kib} KiB")).unwrap_or_default();
     let memory = domain.memory_mib.iter().map(|(node, amount)| format!("{} on node {node}", mib(*amount)));
@@ -314,7 +314,7 @@ fn audit_page(audit: &Audit, is_clean: bool) -> Page {
     }
     audit.database.iter().for_each(|line| page.line(&format!("database: {line}")));
     if is_clean {
-        page.line("everything is as intended");
+        page.line("all domains match the service's records");
     }
     page
 }

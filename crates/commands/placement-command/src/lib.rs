@@ -74,7 +74,7 @@ enum PlacementCommand {
     Alarms(hosts::AlarmsArguments),
     /// Report differences between the intended and the actual state: threads, memory, domains, totals.
     Audit(hosts::AuditArguments),
-    /// Plan moves that make fragmented free memory of hosts usable. Moves nothing.
+    /// Plan moves that make fragmented free memory of hosts usable. Does not move virtual machines.
     Defragment(hosts::DefragmentArguments),
     /// Print events as they happen.
     Events(watch::EventsArguments),
@@ -99,11 +99,11 @@ enum PlacementCommand {
     Token(access::TokenArguments),
     /// Show or set the quotas of tenants.
     Quota(access::QuotaArguments),
-    /// Print labels that describe the room on the NUMA nodes of this Kubernetes node. Changes nothing.
+    /// Print labels with the free CPUs and memory of each NUMA node of this Kubernetes node. Changes nothing.
     KubernetesLabels(kubernetes::Arguments),
     /// Print a Grafana dashboard of the service's metrics, as JSON.
     Dashboard,
-    /// List who changed what, from where and with which result, and whom the service refused.
+    /// List the audit log: each change with its user, client address and result, and refused requests.
     AuditLog(access::AuditLogArguments),
 }
 

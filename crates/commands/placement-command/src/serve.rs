@@ -30,7 +30,7 @@ enum Kind {
     Fake,
 }
 
-/// How virtual CPUs are executed.
+/// The hypervisor's way to execute virtual CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Virtual {
     /// KVM if /dev/kvm can be opened and a guest runs on it, otherwise QEMU's software emulation.

@@ -16,7 +16,7 @@ const TOP: f64 = 26.0;
 
 /// A mean to draw.
 pub struct Mean {
-    /// What it is of.
+    /// The measured quantity.
     pub label: String,
     /// The group that it belongs to, which decides its colour.
     pub group: usize,

@@ -13,7 +13,7 @@ use std::path::Path;
 /// Writes the page of `runs`, which `file` holds if there is one.
 ///
 /// # Errors
-/// Fails if there is nothing to draw.
+/// Fails if no pair has a result.
 pub fn page(
     sweep: &Sweep<'_>,
     nic: &Nic,
@@ -51,7 +51,7 @@ fn sections(sweep: &Sweep<'_>, nic: &Nic, mtu: u64, measured: &[Measurement]) ->
     vec![
         section("classes", "Classes of pairs", classes(measured)),
         section("stages", "Cycles by stage", stages(measured)),
-        section("limits", "What limits each class", table(2, &["class", "limit"], &limited)),
+        section("limits", "Bottleneck of each class", table(2, &["class", "limit"], &limited)),
     ]
 }
 
