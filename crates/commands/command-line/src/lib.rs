@@ -1,4 +1,5 @@
-//! What the subcommands of `longma` share: their output, sizes in options, times, and the terminal's input modes.
+//! The parts of the command line that the subcommands of `longma` share: output, sizes in options, times, and the
+//! terminal's input modes.
 
 mod format;
 pub mod output;

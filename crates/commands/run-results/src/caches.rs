@@ -9,9 +9,9 @@ use longma_sim::{Statistics, Value};
 pub struct CacheAccesses {
     /// All accesses.
     pub all: u64,
-    /// Those that missed.
+    /// Accesses that missed.
     pub missed: u64,
-    /// Those that missed: loads, stores, fetches.
+    /// Accesses that missed: loads, stores, fetches.
     pub missed_by_kind: [u64; 3],
 }
 

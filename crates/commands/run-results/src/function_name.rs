@@ -22,7 +22,7 @@ pub fn abbreviate(name: &str, chars: usize) -> String {
     last.chars().take(chars.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// Replaces what is between brackets by `…`, except in `(anonymous namespace)` and in `operator()`.
+/// Replaces text between brackets by `…`, except in `(anonymous namespace)` and in `operator()`.
 fn collapse(name: &str) -> String {
     const ANONYMOUS: &str = "(anonymous namespace)";
     const OPERATORS: [&str; 9] = ["<<=", ">>=", "<=>", "->*", "<<", ">>", "<=", ">=", "->"];

@@ -77,7 +77,7 @@ fn head(result: &RunResult, to: &mut String) {
     }
 }
 
-/// How the figures were estimated, and how far the most important ones may be off.
+/// The method of the estimate, and the confidence intervals of the main figures.
 fn sampled(sampling: &SamplingReport, to: &mut String) {
     let SamplingReport { units, measured_instructions, instructions, cpi, cycles, .. } = sampling;
     let half = |estimate: &Estimate| (estimate.high - estimate.low) / 2.0;

@@ -26,19 +26,19 @@ fn seconds(text: &str) -> Result<Duration, String> {
     is_valid.then(|| Duration::from_secs_f64(value)).ok_or_else(|| "between 0.01 and 3600 seconds".into())
 }
 
-/// What each topic had published at the previous list.
+/// The message count of each topic at the previous refresh.
 struct Counts {
     time: Instant,
     /// Messages, bytes, and the publisher's process, by topic.
     topics: BTreeMap<String, (u64, u64, u32)>,
 }
 
-/// Prints rates of all topics, and what their subscribers lost, again and again. Ctrl-C ends it.
+/// Prints the rates of all topics and the losses of their subscribers, at intervals. Ctrl-C ends it.
 ///
 /// # Errors
 /// If the folder of the topics cannot be used.
 pub fn run(arguments: &TopArguments) -> Outcome {
-    // On a terminal each list replaces the one before.
+    // On a terminal each list replaces the previous one.
     let clear = if std::io::stdout().is_terminal() { "\x1b[H\x1b[2J" } else { "" };
     let mut before = counts(&arguments.folder.topics()?);
     let mut lists = 0;

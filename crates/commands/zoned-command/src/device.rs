@@ -58,7 +58,7 @@ pub struct GeometryOptions {
 /// The layout of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
-    /// A ZB+-tree, with all commands. Best where the data, or most of what is read, fits the cache.
+    /// A ZB+-tree, with all commands. Best if the cache can hold the data or most of the data that is read.
     #[default]
     Tree,
     /// Sorted runs in tiers, for data many times the cache. Experimental.
@@ -294,7 +294,7 @@ impl DeviceOptions {
         Ok(Arc::new(create(&self.device, geometry, replace)?))
     }
 
-    /// Checks that a map fits the geometry, by formatting a device that stores nothing. Creating the file first would
+    /// Checks that a map fits the geometry, by formatting a device that discards data. Creating the file first would
     /// already destroy the old one.
     fn can_hold_a_map(
         &self,

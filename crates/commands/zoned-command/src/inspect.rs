@@ -88,11 +88,11 @@ pub fn describe(device: &Device, every_zone: bool, format: Format) -> Outcome {
     print(&text)
 }
 
-/// What a device holds.
+/// The content of a device.
 enum MapInfo {
     Tree(longma_zoned::store::Info),
     Runs(runs::Info),
-    /// No map, and why it is none.
+    /// No map, with the reason.
     None(String),
 }
 
@@ -170,7 +170,7 @@ pub fn check(arguments: &CheckArguments) -> Outcome {
 
 /// The result of a check of either layout.
 struct Checked {
-    /// What was read.
+    /// The decoded structures.
     summary: String,
     problems: Vec<String>,
     report: serde_json::Value,

@@ -48,7 +48,7 @@ enum ZonedCommand {
     Delete(content::DeleteArguments),
     /// Print keys and values in order.
     Scan(content::ScanArguments),
-    /// Copy the map to a new file, which is a map of its own.
+    /// Copy the map to a new file, an independent map.
     Backup(content::BackupArguments),
     /// Load keys and values from a file. A kill loses at most the last batch; a power cut may lose all lines until the
     /// command has ended.

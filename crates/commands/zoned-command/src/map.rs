@@ -16,7 +16,8 @@ pub enum Map {
 /// A result whose error is for the user.
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// Attempts of a change while a merge makes room. Each does a part of the merge.
+/// Number of attempts of a change that fails for lack of space: each attempt continues a merge, which frees space. Each
+/// does a part of the merge.
 const MAX_ATTEMPTS: u32 = 1_000_000;
 
 /// The settings of sorted runs that correspond to those of a tree.
@@ -30,7 +31,7 @@ pub fn runs_options(options: &Options) -> runs::Options {
 
 /// The layout of the map on a device. A device without one counts as having a tree.
 pub fn layout_of(device: &Device) -> Fallible<Layout> {
-    // Formatting for a tree leaves some of the places where runs have their manifest.
+    // Formatting for a tree keeps some of the zones that hold the manifest of runs.
     let is_runs = Store::info(device).is_err() && runs::Store::is_on(device)?;
     Ok(if is_runs { Layout::Runs } else { Layout::Tree })
 }
@@ -130,7 +131,7 @@ impl Map {
     }
 }
 
-/// Applies a batch. While a merge makes room, tries again: each attempt does a part of the merge.
+/// Applies a batch. Retries while a merge frees space: each attempt does a part of the merge.
 fn apply_with_patience(map: &runs::Store<Device>, batch: &runs::Batch) -> runs::Result<()> {
     let mut applied = map.apply(batch);
     for _ in 0..MAX_ATTEMPTS {

@@ -37,7 +37,7 @@ pub struct Arguments {
     #[arg(long)]
     plain: bool,
     /// Reply to changes before they are durable, and make them durable once a second. A power cut may lose the last
-    /// second; a kill loses nothing.
+    /// second; a kill loses no write.
     #[arg(long)]
     relaxed: bool,
     /// Memory for leaves and inner nodes.

@@ -75,7 +75,7 @@ pub fn differences(before: &Figures, after: &Figures) -> Vec<Difference> {
     all
 }
 
-/// What differs in the inputs: manifest entries, and the keys of the machine if both are known. `(key, before, after)`.
+/// Differences in the inputs: manifest entries, and machine keys if both machines are known. `(key, before, after)`.
 pub fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String, String)> {
     let mut keys: Vec<&String> = before.manifest.keys().chain(after.manifest.keys()).collect();
     keys.sort();
@@ -90,7 +90,7 @@ pub fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String,
     if let (Some(first), Some(second)) = (&before.machine, &after.machine) {
         let keys = longma_topology::differences(first, second);
         if !keys.is_empty() {
-            // The keys say what the digests only say to be different.
+            // The differing keys are more precise than the differing digests.
             changed.retain(|(key, ..)| key != "machine");
             if first.name != second.name {
                 changed.push(("machine".into(), first.name.clone(), second.name.clone()));
@@ -139,7 +139,7 @@ fn is_core(name: &str) -> bool {
 /// Changes that are shown, in cycles an instruction.
 const MIN_CPI: f64 = 0.0005;
 
-/// The CPI of two results and what it consists of, the largest changes first; empty unless both have a CPI stack.
+/// The CPI stacks of two results, the largest changes first; empty unless both have one.
 pub fn stack_changes(before: &Figures, after: &Figures) -> Vec<StackChange> {
     let (first, second) = (stack(before), stack(after));
     if first.is_empty() || second.is_empty() {
@@ -169,8 +169,8 @@ pub fn stack_changes(before: &Figures, after: &Figures) -> Vec<StackChange> {
     changes
 }
 
-/// The differences as a table, safe for a terminal: results may come from others. `total` is the number of figures before
-/// filtering.
+/// The differences as a table, with control characters escaped: result files are untrusted. `total` is the number of
+/// figures before filtering.
 pub fn table(before: &Figures, after: &Figures, shown: &[&Difference], total: usize) -> String {
     let mut text = String::new();
     for (key, before, after) in changed_inputs(before, after) {

@@ -28,7 +28,7 @@ pub struct Figure {
 pub struct Figures {
     /// Figures by hierarchical name, for example `core0.cycles`.
     pub figures: BTreeMap<String, Figure>,
-    /// The manifest: what was run and how, one line per key.
+    /// The manifest, which describes the run, one line per key.
     pub manifest: BTreeMap<String, String>,
     /// The machine, if it is known.
     pub machine: Option<Machine>,
@@ -42,7 +42,7 @@ impl Figures {
     /// Reads a result file, and the machine that `longma run --stats-out` wrote next to it, if it is still there.
     ///
     /// # Errors
-    /// What is wrong with the file, and what to do.
+    /// The file cannot be read or is no result.
     pub fn read(path: &Path) -> Result<Self, String> {
         let name = longma_text::display_path(path);
         let failed = |error: io::Error| format!("cannot read {name}: {error}");
@@ -84,7 +84,7 @@ impl Figures {
     /// The figures of a result, with its machine if that is known.
     ///
     /// # Errors
-    /// What is wrong with the result, and what to do.
+    /// The result lacks a part or has an invalid one.
     pub fn of(value: &Value, machine: Option<Machine>) -> Result<Self, String> {
         let statistics = value
             .get("statistics")

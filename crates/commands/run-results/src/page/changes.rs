@@ -1,4 +1,4 @@
-//! What changed against another run.
+//! The chapter of changes from another run.
 
 use std::fmt::Write as _;
 

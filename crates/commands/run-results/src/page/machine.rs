@@ -1,4 +1,4 @@
-//! The machine as nested boxes, with what the run used of each part.
+//! The chapter of the machine: nested boxes with the run's utilization of each part.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ struct Part {
     class: &'static str,
     title: String,
     facts: Vec<String>,
-    /// What of it was used or succeeded, 0 to 1; `None` if unknown.
+    /// The utilization or hit rate, 0 to 1; `None` if unknown.
     fill: Option<f64>,
 }
 

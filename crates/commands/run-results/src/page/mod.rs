@@ -1,5 +1,5 @@
-//! The page of a run: the machine with the use of its parts, the CPI stack, the hottest code, misses, bandwidth, and what
-//! changed against another run. Self-contained HTML that loads nothing.
+//! The page of a run: the machine with the use of its parts, the CPI stack, the hottest code, misses, bandwidth, and
+//! the changes from another run. Self-contained HTML.
 //!
 //! Names of functions, files and programs are untrusted: they are clipped, made safe and escaped, and every table has a
 //! limit, so that the page's size does not depend on the program.
@@ -37,7 +37,7 @@ const MAX_TITLE_CHARS: usize = 1000;
 /// Maximum number of characters of the command.
 const MAX_COMMAND_CHARS: usize = 2000;
 
-/// What the page shows.
+/// The content of the page.
 pub struct RunPage<'a> {
     /// The result of the run.
     pub result: &'a RunResult,
@@ -57,7 +57,7 @@ macro_rules! put {
 }
 use put;
 
-/// Writes the content of a chapter; nothing if the run has none for it.
+/// Writes the content of a chapter; leaves it empty if the run has no data for it.
 type WriteChapter = fn(&RunPage<'_>, &mut String);
 
 /// The page as HTML.
@@ -215,7 +215,7 @@ fn ending(result: &RunResult) -> String {
     }
 }
 
-/// What determines the result.
+/// The chapter of the inputs that determine the result.
 fn inputs(run: &RunPage<'_>, out: &mut String) {
     let manifest = &run.result.manifest;
     let arguments = manifest.program.arguments.iter().map(|word| longma_text::quote_for_shell(word));

@@ -50,12 +50,12 @@ pub(super) fn write(run: &RunPage<'_>, out: &mut String) {
     over_time(&run.result.intervals, summary, out);
 }
 
-/// What happened between two summaries.
+/// The counts between two summaries.
 struct Interval {
     /// Instructions at its beginning and end, in millions.
     from: f64,
     to: f64,
-    /// Cycles an instruction, by cause, without idle ones.
+    /// Cycles per instruction by cause, without idle cycles.
     cpi: [f64; Cause::ALL.len()],
 }
 
@@ -182,7 +182,7 @@ mod tests {
         let kept = [summary(1_000_000, 250_000.0, 0.0), summary(2_000_000, 500_000.0, 3_000_000.0)];
         let whole = summary(2_000_000, 500_000.0, 3_000_000.0);
         let found = intervals(&kept, &whole);
-        assert_eq!(found.len(), 2, "nothing ran after the last summary");
+        assert_eq!(found.len(), 2, "the run ended at the last summary");
         assert_eq!(found[0].cpi.iter().sum::<f64>(), 0.25, "idle cycles do not count");
         assert_eq!(found[1].cpi[Cause::LocalMemory as usize], 3.0);
         assert_eq!((found[1].from, found[1].to), (1.0, 2.0));
