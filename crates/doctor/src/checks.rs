@@ -1,5 +1,5 @@
-//! The checks of `longma doctor`. Each one examines a part of the host and states what needs it, what works without it,
-//! and how to get it on Debian.
+//! The checks of `longma doctor`. Each examines a part of the host and lists the commands that need it, those that work
+//! without it, and how to get it on Debian.
 
 use crate::{probes, programs, system};
 
@@ -13,18 +13,18 @@ pub struct Check {
     pub is_ok: bool,
     /// Whether the emulator needs it.
     pub is_vital: bool,
-    /// What was found, or what is wrong.
+    /// A description of the part, or of the fault.
     pub found: String,
-    /// What needs it.
+    /// The commands that need it.
     pub needed_for: &'static str,
-    /// What works without it.
+    /// The commands that work without it.
     pub without: &'static str,
     /// How to get it.
     pub get: &'static str,
 }
 
 impl Check {
-    /// What was found, shortened if it is very long.
+    /// The description, shortened if it is very long.
     pub fn shown(&self) -> String {
         const MAX_SHOWN: usize = 200;
         let cut = self.found.char_indices().nth(MAX_SHOWN).map(|(at, _)| format!("{}...", &self.found[..at]));
@@ -38,7 +38,7 @@ struct Part {
     needed_for: &'static str,
     without: &'static str,
     get: &'static str,
-    /// Returns what was found if it works, otherwise what is wrong.
+    /// Returns a description of the part if it works, otherwise of the fault.
     probe: fn() -> Result<String, String>,
 }
 

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// What a probe found, or what is wrong.
+/// A description of the probed part, or of the fault.
 type Found = Result<String, String>;
 
 /// Time limit for running the smallest program, even on a host with much other load.

@@ -83,7 +83,7 @@ fn read_limited(pipe: Option<impl Read>) -> String {
     const MAX_BYTES: u64 = 64 << 10;
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
-        // On an error, use what was read so far.
+        // On an error, use the lines read so far.
         let _ = pipe.take(MAX_BYTES).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()
