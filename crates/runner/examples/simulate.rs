@@ -290,7 +290,7 @@ fn write_statistics(
     std::fs::write(path, object.to_string()).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// A manifest that names nothing.
+/// An empty manifest.
 fn manifest() -> Manifest {
     Manifest {
         format: Manifest::FORMAT,

@@ -20,18 +20,17 @@ pub type Finish = Box<dyn Fn(Ending, &Report) + Send + Sync>;
 /// Called with the program that the process is about to execute.
 pub type Executes = Box<dyn Fn(&Report, &NextProgram) -> Option<Vec<u8>> + Send + Sync>;
 
-/// What the caller does when a program ends.
+/// The caller's hooks for the end of a program.
 pub struct Callbacks {
     /// Called once, on any thread, when the process has ended.
     pub finish: Finish,
-    /// Called when the process is about to execute another program, which may still fail outside simulated time; in simulated
-    /// time, it must call [`TimingSimulation::begin_program`](crate::simulation::TimingSimulation::begin_program) in the
-    /// process itself, not in forked children. Returns what the emulator that the host starts for that program gets in the
-    /// file of `--earlier-programs`.
+    /// Called when the process is about to execute another program, which may still fail outside simulated time; in simulated time, it must call
+    /// [`TimingSimulation::begin_program`](crate::simulation::TimingSimulation::begin_program) in the process itself, not in forked children. Returns
+    /// the content of the file of `--earlier-programs` for the emulator that the host starts for that program.
     pub executes: Executes,
 }
 
-/// What all programs of a process share.
+/// The settings that all programs of a process share.
 #[derive(Clone)]
 pub(crate) struct ProgramConfig {
     /// The result of `cpucfg`.
@@ -64,12 +63,12 @@ impl Shared {
         Self { cores, translated, config, callbacks: OnceLock::new(), session: OnceLock::new() }
     }
 
-    /// What the process's next program has in common with this one.
+    /// The settings that the process's next program inherits.
     pub fn config(&self) -> &ProgramConfig {
         &self.config
     }
 
-    /// What the program has executed so far.
+    /// The program's execution counts so far.
     pub fn report(&self) -> Report<'_> {
         Report { cores: &self.cores, translated: self.translated.as_deref() }
     }
@@ -91,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// Tells the caller how the process has ended.
+    /// Calls [`Callbacks::finish`].
     pub fn finish(&self, ending: Ending) {
         if let Some(callbacks) = self.callbacks.get() {
             (callbacks.finish)(ending, &self.report());

@@ -99,7 +99,7 @@ impl SavedState {
     }
 }
 
-/// What happens to a process after a checkpoint.
+/// The fate of a process after a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterSave {
     /// It continues.

@@ -55,7 +55,7 @@ pub enum DevicesError {
     NoPort {
         /// The device.
         name: String,
-        /// What it is attached to.
+        /// The chip or port that it is attached to.
         on: String,
     },
 }

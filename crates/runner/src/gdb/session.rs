@@ -79,7 +79,7 @@ pub(super) enum Activity {
     Stopped,
 }
 
-/// What a thread does when the process resumes.
+/// A thread's action when the process resumes.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(super) enum Order {
     #[default]

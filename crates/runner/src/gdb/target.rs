@@ -331,7 +331,7 @@ impl MultiThreadResume for Target {
         let mut control = self.session.lock();
         let is_ordered = |tid: &i32| self.orders.iter().any(|(of, ..)| of == tid);
         if self.locked && !control.threads.keys().any(is_ordered) {
-            // The process would never stop again.
+            // Without this, the process would never stop again.
             return Err("no existing thread was resumed");
         }
         let default = if self.locked { Order::Stay } else { Order::Continue };
@@ -444,7 +444,7 @@ impl SwBreakpoint for Target {
 
 impl HwWatchpoint for Target {
     fn add_hw_watchpoint(&mut self, address: u64, length: u64, kind: WatchKind) -> TargetResult<bool, Self> {
-        // Only writes can be detected, because watchpoints compare contents.
+        // Watchpoints compare contents, so they detect only writes.
         let Some(range) = watched(address, length).filter(|_| kind == WatchKind::Write) else {
             return Ok(false);
         };

@@ -24,7 +24,7 @@ pub struct Cost {
     pub runs: u64,
     /// Cycles from the retirement of the previous instruction to that of this one; 0 at level `cache`.
     pub cycles: f64,
-    /// Cycles of these in which nothing retired, by [`Stall`].
+    /// Those of these cycles in which no instruction retired, by [`Stall`].
     pub stalls: [f64; Stall::ALL.len()],
     /// Data accesses served beyond the first-level cache: by the second level, the third, another core, local memory,
     /// another node.
@@ -80,7 +80,7 @@ pub enum AnnotatedSelection {
 }
 
 impl Cost {
-    /// What makes one instruction or function hotter than another: cycles, and at level `cache` executions.
+    /// The order of instructions and functions by cost: by cycles, at level `cache` by executions.
     fn heat(&self) -> (f64, u64) {
         (self.cycles, self.runs)
     }
@@ -282,7 +282,7 @@ fn at_source(
             }
         }
     }
-    // What is in no unit, if anything, keeps its own address.
+    // Instructions outside of all units keep their own address.
     found.extend(translated);
     found
 }

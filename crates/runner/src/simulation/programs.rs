@@ -11,7 +11,7 @@ use crate::{
     symbols::{CodeLocation, Symbols},
 };
 
-/// What the result shows as the instruction set if the programs have several translated ones.
+/// The result's instruction set if the programs have several translated ones.
 const SEVERAL: &str = "several instruction sets";
 
 /// A program that has executed another one.
@@ -97,7 +97,8 @@ fn one_of(earlier: Option<&'static str>, later: Option<&'static str>) -> Option<
 }
 
 impl TimingSimulation {
-    /// Keeps what `report` says about the program that the process replaces. Call it before the next program begins.
+    /// Keeps the counts of the program that the process replaces, from `report`. Call it before the next program
+    /// begins.
     pub fn begin_program(&mut self, report: &Report<'_>) {
         let executed = match &self.sampler {
             Some(sampler) => sampler.executed_blocks(1.0, report, &self.earlier),

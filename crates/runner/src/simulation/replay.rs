@@ -1,4 +1,4 @@
-//! ChampSim traces: one written of what a core executes, and one run on the models in place of a program.
+//! ChampSim traces: records one of a core's instructions, and replays one on the models in place of a program.
 
 use std::io;
 
@@ -28,7 +28,7 @@ pub enum RecordingError {
 }
 
 impl Recording {
-    /// Appends what a core executed. After an error, nothing more is written.
+    /// Appends a core's executed instructions. After an error, it ignores further ones.
     pub(super) fn append(&mut self, threads: usize, trace: &Trace, blocks: &impl Blocks) {
         if self.failed.is_some() {
             return;

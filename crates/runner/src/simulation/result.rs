@@ -110,7 +110,7 @@ pub enum ResultError {
 }
 
 impl ResultError {
-    /// What the user can do; empty if there is nothing.
+    /// Advice for the user; may be empty.
     pub fn advice(&self) -> String {
         match self {
             Self::Statistics(_) => String::new(),

@@ -34,7 +34,7 @@ impl Warming {
         Self { wanted, held: 0, quanta: VecDeque::new(), spare: Vec::new() }
     }
 
-    /// Whether nothing is kept.
+    /// Whether the store is disabled.
     pub fn is_off(&self) -> bool {
         self.wanted == 0
     }

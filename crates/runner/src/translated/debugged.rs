@@ -10,7 +10,7 @@ use longma_translate::front_end::FrontEnd;
 use super::{Translated, Translation};
 use crate::cores::Cores;
 
-/// What a thread does next.
+/// A thread's next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DebugAction {
     /// It runs freely, because the debugger has detached.

@@ -175,7 +175,7 @@ pub struct ThreadStatus {
     pub thread: ThreadNumber,
     /// The current or last core.
     pub core: usize,
-    /// What the thread waits for; `None` if it is runnable.
+    /// The event that the thread waits for; `None` if it is runnable.
     pub waits_for: Option<&'static str>,
 }
 

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// What the interval of an estimate is.
+/// The meaning of an estimate's interval.
 pub const INTERVAL: &str = "95 % interval of the choice of units";
 
 /// An estimate with its 95 % interval of the choice of units.

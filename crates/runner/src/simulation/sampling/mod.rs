@@ -45,7 +45,7 @@ pub enum SamplingError {
 }
 
 impl SamplingError {
-    /// What the user can do.
+    /// Advice for the user.
     pub fn advice(&self) -> String {
         match self {
             Self::TooFewUnits { every: Some(every), .. } => {

@@ -10,7 +10,7 @@ use crate::{
 };
 use longma_core::Executed;
 
-/// What was measured and what it means for the whole program.
+/// The measured units of a sampled run, and the estimates for the whole program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SamplingReport {
     /// The plan, as `--sample` reads it.

@@ -10,7 +10,7 @@ use longma_trace::{BlockNumber, Trace};
 
 use super::{Estimate, MIN_UNITS, RatioSums, SamplingError, SamplingPlan};
 
-/// What happens to the instructions that execute now.
+/// The use of the instructions that execute now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::simulation) enum Stage {
     /// They are only executed.
