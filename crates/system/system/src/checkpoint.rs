@@ -38,12 +38,12 @@ struct SavedMachine {
     turn: Option<Turn>,
     cores: Vec<SavedCore>,
     platform: SavedPlatform,
-    /// What the caller adds.
+    /// The caller's part.
     notes: Value,
 }
 
 impl SavedMachine {
-    /// Whether all times are possible.
+    /// Whether all times are in the valid range.
     fn has_times(&self) -> bool {
         let count = self.cores.len();
         let earliest = self.now.saturating_sub(MAX_LAG);
@@ -195,7 +195,7 @@ impl<R: Read + Seek> Checkpoint<R> {
         }
     }
 
-    /// What the caller of [`Machine::save`] has added.
+    /// The part that the caller of [`Machine::save`] has added.
     pub fn notes(&self) -> &Value {
         &self.saved.notes
     }
@@ -209,7 +209,7 @@ impl<R: Read + Seek> Checkpoint<R> {
     /// saved. Connections through a network have lost their peers. After an error, the machine must not be used.
     ///
     /// # Errors
-    /// The machine has other devices, disks have another content, or the checkpoint contains what no machine has.
+    /// The machine has other devices, disks have another content, or the checkpoint contains an impossible state.
     pub fn restore(self, machine: &mut Machine) -> Result<(), RestoreError> {
         let Self { saved, mut runs } = self;
         if saved.cores.len() != machine.cores.len() || saved.memory_bytes != machine.bus.memory.bytes() {

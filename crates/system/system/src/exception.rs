@@ -18,7 +18,7 @@ pub enum Exception {
     NotExecutable,
     /// PPI: an access that the privilege level may not make to the page.
     PagePrivilege,
-    /// ADEF, ADEM: the address is not valid, or neither memory nor a device is there.
+    /// ADEF, ADEM: the address is invalid, or neither memory nor a device responds.
     AddressError(Access),
     /// ALE: the address is not aligned.
     Misaligned,

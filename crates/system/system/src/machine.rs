@@ -19,7 +19,7 @@ const RESET_ADDRESS: u64 = 0x1c00_0000;
 /// The maximum number of cores of a machine.
 pub const MAX_CORES: usize = 16;
 
-/// Cycles of a turn if the machine has several cores. A core sees in its next turn what the others did.
+/// Cycles of a turn if the machine has several cores. A core observes the effects of the other cores in its next turn.
 const TURN: u64 = 2_000;
 
 /// The same while models time the cores. Shorter, so that cores notice each other's interrupts sooner.
@@ -60,7 +60,7 @@ pub enum ConfigurationError {
     Translation(std::io::Error),
 }
 
-/// The PCI bus has no room for a device.
+/// The PCI bus has no free slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a machine has up to {MAX_DEVICES} PCI devices")]
 pub struct BusFull;
@@ -76,13 +76,14 @@ pub enum Stop {
     PowerOff,
     /// Software requested a reset. The machine keeps its state; create a new machine to reset it.
     Reset,
-    /// A core has reached what the debugger waits for. Only a [`Debugger`](crate::Debugger) sees this.
+    /// A core has reached a breakpoint or watchpoint, or has completed a step. Only a [`Debugger`](crate::Debugger)
+    /// sees this.
     Debugger,
     /// Software wrote this value to [`map::MARK`](crate::map::MARK), and [`Machine::heed_marks`] was called.
     Mark(u8),
 }
 
-/// The maximum of cycles by which a core lags behind while the debugger holds it. It runs through them at once when it is
+/// The maximum number of cycles by which a core lags behind while the debugger holds it. It catches up when it is
 /// released, so that short holds, such as steps of other cores, do not change a run.
 const MAX_LAG: u64 = 1_000_000;
 
@@ -108,7 +109,7 @@ pub struct Machine {
     pub(crate) now: u64,
     /// The turn that the debugger or a mark has interrupted.
     pub(crate) turn: Option<Turn>,
-    /// What has been observed of the cores, if anything.
+    /// The traces of the cores, if models observe them.
     observation: Option<Box<Observation>>,
     /// Whether the last run was observed.
     is_observed: bool,
@@ -141,7 +142,7 @@ impl Machine {
     /// attachment.
     ///
     /// # Errors
-    /// The bus has no room.
+    /// The bus has no free slot.
     pub fn attach_disk(&mut self, disk: Disk) -> Result<(), BusFull> {
         self.attach(Transport::disk(disk))
     }
@@ -149,7 +150,7 @@ impl Machine {
     /// Attaches an entropy device to the PCI bus. Call it before the machine runs. Its numbers depend only on `seed`.
     ///
     /// # Errors
-    /// The bus has no room.
+    /// The bus has no free slot.
     pub fn attach_entropy(&mut self, seed: u64) -> Result<(), BusFull> {
         self.attach(Transport::entropy(seed))
     }
@@ -157,7 +158,7 @@ impl Machine {
     /// Attaches a folder of the host to the PCI bus. Call it before the machine runs. Runs then depend on the folder.
     ///
     /// # Errors
-    /// The bus has no room.
+    /// The bus has no free slot.
     pub fn attach_share(&mut self, folder: SharedFolder) -> Result<(), BusFull> {
         self.attach(Transport::share(folder))
     }
@@ -166,7 +167,7 @@ impl Machine {
     /// [`Machine::exchange_frames`].
     ///
     /// # Errors
-    /// The bus has no room.
+    /// The bus has no free slot.
     pub fn attach_network(&mut self, network: Network) -> Result<(), BusFull> {
         self.attach(Transport::network(network))
     }
@@ -176,7 +177,7 @@ impl Machine {
     pub fn exchange_frames(&mut self, wait: Duration) {
         let now_ns = self.now.saturating_mul(NS_PER_CYCLE);
         let mut effects = self.bus.platform.borrow_mut().exchange(now_ns, wait, self.bus.memory.guest());
-        // The NIC works beside the cores.
+        // The NIC works concurrently with the cores.
         effects.cycles = 0;
         self.cores[0].1.take_effects(&effects);
     }
@@ -239,7 +240,7 @@ impl Machine {
 
     /// Runs for `cycles` cycles, or until the machine stops. The host's work is proportional to the cycles.
     ///
-    /// Cores take turns on the thread of the caller, so that a run depends on nothing else. A turn that the debugger has
+    /// Cores take turns on the caller's thread, so that a run is deterministic. A turn that the debugger has
     /// interrupted ends first, even if it is longer.
     pub fn run(&mut self, cycles: u64) -> Stop {
         let length = if self.cores.len() == 1 { u64::MAX } else { TURN };
@@ -253,7 +254,7 @@ impl Machine {
         let count = self.cores.len();
         let length = if count == 1 { u64::MAX } else { OBSERVED_TURN };
         if !std::mem::replace(&mut self.is_observed, true) {
-            // A store to decoded code ends a quantum. What an unobserved run has decoded must not change times.
+            // A store to decoded code ends a quantum. Code decoded by an unobserved run must not affect times.
             self.remove_code();
         }
         let mut observation = self.observation.take().unwrap_or_else(|| Box::new(Observation::new(count)));

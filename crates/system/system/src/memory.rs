@@ -32,7 +32,7 @@ pub enum MemoryError {
     },
 }
 
-/// The memory of a machine: a low range, and a high range for what does not fit in the low one.
+/// The memory of a machine: a low range, and a high range for the rest.
 #[derive(Debug)]
 pub struct Memory {
     inner: GuestMemoryMmap,

@@ -1,5 +1,5 @@
-//! The pace of a machine with a network. Its peers live in the host's time, so that its clock must not run ahead while it
-//! waits for them: a guest that sleeps, or whose connection has a time limit, takes at least that long.
+//! The pace of a machine with a network. Its peers run in host time, so its clock must not run ahead while it waits for
+//! them: a sleep or a timeout of the guest takes at least as long in host time.
 
 use std::time::{Duration, Instant};
 
@@ -25,8 +25,8 @@ impl Pace {
     /// The cycles to run between two exchanges: a millisecond.
     pub const CYCLES: u64 = 1_000_000;
 
-    /// Exchanges frames after a run that has stopped for the reason `stop`. Waits for one if the machine is ahead of the
-    /// host or has nothing else to do. A machine that is behind does not catch up.
+    /// Exchanges frames after a run that has stopped for the reason `stop`. Waits for one if the machine is ahead of
+    /// the host or idle. A machine that is behind does not catch up.
     pub fn exchange(&mut self, machine: &mut Machine, stop: Stop) {
         let now = Instant::now();
         let ahead = self.ahead(machine.cycles(), now);
@@ -38,7 +38,7 @@ impl Pace {
         machine.exchange_frames(wait);
     }
 
-    /// How much the machine is ahead.
+    /// The machine's lead over the host.
     fn ahead(&mut self, cycle: u64, now: Instant) -> Duration {
         let due = self.instant + Duration::from_nanos(cycle - self.cycle);
         if due <= now {

@@ -8,7 +8,7 @@ pub enum ScriptError {
     #[error("line {0}: expected `expect TEXT`, `send TEXT`, `limit SECONDS` or `checkpoint`")]
     Command(usize),
     /// A line follows `checkpoint`.
-    #[error("line {0}: `checkpoint` ends the run, so that nothing can follow it")]
+    #[error("line {0}: `checkpoint` ends the run, so no line may follow it")]
     Checkpoint(usize),
     /// The line has an unknown escape sequence.
     #[error("line {0}: after `\\` comes n, r, t, \\ or xHH")]
@@ -104,7 +104,7 @@ impl Script {
         self.steps.back() == Some(&Step::Checkpoint)
     }
 
-    /// Whether everything before the checkpoint is done. The script stays there.
+    /// Whether the script has reached its checkpoint. It does not continue past it.
     pub fn is_at_checkpoint(&self) -> bool {
         self.steps.front() == Some(&Step::Checkpoint)
     }

@@ -1,5 +1,4 @@
-//! Tests files that are not what a machine has written, with a valid checksum: they are refused, or give a machine that is as
-//! safe as one with hostile software.
+//! Tests modified files with valid checksums: they are refused, or yield a machine that is as safe as one with hostile software.
 
 use std::io::Cursor;
 use std::os::unix::net::UnixListener;

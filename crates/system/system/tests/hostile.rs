@@ -15,7 +15,7 @@ const INSTRUCTIONS: usize = 64;
 /// Cycles of the run that is compared with single steps.
 const STEPS: u64 = 1_000;
 
-/// Addresses of memory and devices, and addresses at which nothing answers.
+/// Addresses of memory, of devices, and of neither.
 const ADDRESSES: [u64; 16] = [
     CODE,
     0x8000,
@@ -167,7 +167,7 @@ proptest! {
 
 #[test]
 fn a_machine_whose_handlers_are_not_memory_keeps_its_time() {
-    // Nothing answers at the reset address, and there is no valid instruction at EENTRY, which is 0.
+    // No device responds at the reset address, and there is no valid instruction at EENTRY, which is 0.
     let mut machine = Machine::new(&Configuration::default()).expect("the host has memory");
     machine.memory().write(0, &u32::MAX.to_le_bytes()).expect("it is in memory");
     assert_eq!(machine.run(CYCLES), Stop::Limit);

@@ -206,7 +206,7 @@ fn machine(seed: u64, translation: bool) -> Machine {
     machine
 }
 
-/// What software can see of a machine.
+/// The state of a machine that software can observe.
 fn visible(machine: &Machine) -> (String, u64, Vec<Option<u64>>, Vec<u8>) {
     let csrs = table::ROWS.iter().map(|row| machine.csr(row.number)).collect();
     let mut memory = vec![0; DATA_BYTES];

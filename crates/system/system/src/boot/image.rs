@@ -23,7 +23,7 @@ pub enum ImageError {
         "the kernel is neither an ELF file nor a Linux image for LoongArch64 (vmlinux, vmlinux.efi, vmlinuz.efi)"
     )]
     Unknown,
-    /// The header refers to a place outside the file.
+    /// The header refers to an offset outside the file.
     #[error("the kernel's {0} is not inside the file")]
     Header(&'static str),
     /// The compression method of the payload is not supported.

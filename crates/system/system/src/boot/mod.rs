@@ -45,7 +45,7 @@ pub enum BootError {
     DeviceTree(#[from] vm_fdt::Error),
 }
 
-/// What to boot.
+/// The software to boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel<'a> {
     /// The contents of the kernel file.

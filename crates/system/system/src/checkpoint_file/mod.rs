@@ -100,7 +100,7 @@ pub enum RestoreError {
         /// The host's reason.
         error: io::Error,
     },
-    /// What the guest has written to a disk cannot be kept.
+    /// The blocks that the guest has written to a disk cannot be stored.
     #[error("a temporary file for a disk: {0}")]
     Copy(io::Error),
     /// A folder has another tag.

@@ -18,7 +18,7 @@ use crate::memory::PAGE_BYTES;
 /// The maximum number of decoded instructions that the cache keeps. A jump into the middle of a block decodes its
 /// instructions once more.
 const KEPT: usize = 4 << 20;
-/// What the block table of a page counts toward [`KEPT`], in instructions.
+/// The weight of a page's block table in the limit [`KEPT`], in instructions.
 const PAGE: usize = 1024;
 /// The maximum number of instructions of a block.
 pub const BLOCK: usize = 64;
@@ -34,7 +34,7 @@ pub mod check {
     pub const MODIFIES: u8 = 1 << 6;
     /// MISC may forbid the instruction to read the counter.
     pub const COUNTER: u8 = 1 << 5;
-    /// The instruction is a vector instruction, which may be misaligned whatever MISC says.
+    /// The instruction is a vector instruction, which may be misaligned independent of MISC.
     pub const VECTOR: u8 = 1 << 4;
     /// EUEN.FPE.
     pub const FLOAT: u8 = 1;

@@ -1,7 +1,7 @@
-//! What a debugger waits for: breakpoints, watchpoints and single steps. Breakpoints do not change memory. Code of pages
-//! with breakpoints, and code that is stepped through, is interpreted one instruction at a time; all other code runs as
-//! without a debugger. Pages with watchpoints are kept out of the caches of translations, so that each access to them is
-//! seen. A run therefore takes the same cycles with breakpoints and watchpoints as without.
+//! Breakpoints, watchpoints and single steps. Breakpoints do not change memory. Code of pages with breakpoints, and
+//! code that is stepped through, is interpreted one instruction at a time; all other code runs as without a debugger.
+//! Pages with watchpoints are kept out of the caches of translations, so that each access to them is seen. A run
+//! therefore takes the same cycles with breakpoints and watchpoints as without.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ use crate::csr::table as csr;
 use crate::memory::PAGE_BYTES;
 use crate::translation;
 
-/// What a core does while the machine runs.
+/// A core's order from the debugger for the next run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Runs.
@@ -102,9 +102,9 @@ struct Debugged {
 /// The requests of the debugger, and the event that has stopped the machine.
 #[derive(Debug)]
 pub struct Debug {
-    /// Whether there are breakpoints or steps, so that cores must look for them.
+    /// Whether any breakpoint or step is set, so that cores must check for them.
     is_stopping: Cell<bool>,
-    /// Whether there are watchpoints.
+    /// Whether any watchpoint is set.
     is_watching: Cell<bool>,
     /// Whether cores without an order do not run.
     is_locked: Cell<bool>,
@@ -117,7 +117,7 @@ pub struct Debug {
 }
 
 impl Debug {
-    /// Nothing stops a machine with `cores` cores.
+    /// A machine with `cores` cores and no breakpoints.
     pub fn new(cores: usize) -> Self {
         Self {
             is_stopping: Cell::new(false),
@@ -166,7 +166,7 @@ impl Debug {
         self.update();
     }
 
-    /// Sets what a core does. A step from `pc` executes the instruction there, even if it has a breakpoint.
+    /// Sets a core's order. A step from `pc` executes the instruction there, even if it has a breakpoint.
     pub fn set_order(&self, core: usize, order: Order, pc: u64) {
         let debugged = &self.cores[core];
         debugged.is_stepping.set(matches!(order, Order::Step(_)));
@@ -177,12 +177,13 @@ impl Debug {
         self.update();
     }
 
-    /// Keeps cores without an order from running. Without any order all cores run, since nothing would stop the machine.
+    /// Keeps cores without an order from running. Without any order all cores run, because a machine of held cores
+    /// would never stop.
     pub fn lock(&self) {
         self.is_locked.set(self.cores.iter().any(|core| core.order.borrow().is_some()));
     }
 
-    /// Removes everything.
+    /// Removes all breakpoints, watchpoints and orders.
     pub fn clear(&self) {
         self.breakpoints.borrow_mut().clear();
         self.pages.borrow_mut().clear();
@@ -368,7 +369,7 @@ impl Core {
         self.exchange_csr(state, number, value, u64::MAX);
     }
 
-    /// What the core does, for the debugger's list of threads.
+    /// The core's activity, for the debugger's list of threads.
     pub(crate) fn activity(&self, state: &State) -> String {
         if self.is_parked() {
             return "not started".into();

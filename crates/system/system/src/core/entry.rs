@@ -7,7 +7,7 @@ use super::Core;
 use crate::csr::{field, table as csr, with_field};
 use crate::exception::Exception;
 
-/// What an exception records besides its code.
+/// The registers that an exception sets besides its code.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Record {
     /// The address to record in BADV or TLBRBADV.
@@ -77,7 +77,7 @@ impl Core {
         self.update_mode();
     }
 
-    /// The exception that a trap raises, and what it records. `word` is the trapping instruction.
+    /// The exception that a trap raises, and the registers that it sets. `word` is the trapping instruction.
     pub(crate) fn exception_of_trap(
         &self,
         state: &State,

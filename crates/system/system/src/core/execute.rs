@@ -18,7 +18,7 @@ pub enum Pause {
     Idle,
     /// Software used the power controller.
     Power(PowerRequest),
-    /// The debugger waits for what has happened.
+    /// The debugger waits for this event.
     Debugger,
     /// Software wrote this mark.
     Mark(u8),
@@ -27,7 +27,7 @@ pub enum Pause {
 impl Core {
     /// Runs until the cycle `end` or until there is another reason to pause.
     pub(crate) fn run(&self, frame: &mut Frame, end: u64) -> Pause {
-        // The last turn may have ended anywhere in a block, which is no reason to translate its rest.
+        // The last turn may have ended inside a block; do not translate the rest as a block of its own.
         let mut is_resumed = true;
         loop {
             if let Some(request) = self.take_power_request() {

@@ -56,7 +56,7 @@ pub struct Bus {
     mark: Cell<Option<u8>>,
     /// Whether marks stop the machine.
     pub heeds_marks: Cell<bool>,
-    /// What a debugger waits for.
+    /// The debugger's breakpoints and orders.
     pub debug: Debug,
 }
 
@@ -174,7 +174,7 @@ impl Core {
         self.idle.get()
     }
 
-    /// Begins a turn at the cycle `now`. The core sees what other cores did in their turns. If it waits, its clock
+    /// Begins a turn at the cycle `now`. The core observes the effects of other cores' turns. If it waits, its clock
     /// moves to `now`.
     pub(crate) fn begin_turn(&self, state: &mut State, now: u64) {
         if self.is_parked.get() {

@@ -1,6 +1,6 @@
-//! Executes instructions for models that time them. All code is interpreted. What a core has executed is collected in a
-//! trace, which a [`Timing`] takes at the end of each quantum, before the clock matters, and before the privilege level
-//! changes. The core's clock stands still in between and then moves to the time that the model has reached.
+//! Executes instructions for models that time them. All code is interpreted. A core's execution is collected in a
+//! trace, which a [`Timing`] takes at the end of each quantum, before an access to the clock, and before a change of
+//! the privilege level. The core's clock stands still in between and then moves to the time that the model has reached.
 //!
 //! Addresses in the trace are physical, and the virtual addresses of code can be converted by [`CodePages`].
 
@@ -19,15 +19,15 @@ use crate::exception::Exception;
 use crate::memory::PAGE_BYTES;
 use crate::translation::look_up;
 
-/// Trace words in a quantum: about 700 instructions. An interrupt of the timer is noticed at most this much too late.
+/// Trace words in a quantum: about 700 instructions. An interrupt of the timer is at most this late.
 const QUANTUM_WORDS: usize = 1024;
 /// Pages of data whose translations are kept.
 const DATA_PAGES: usize = 256;
 
-/// The physical address in the trace of accesses that read nothing.
+/// The physical address in the trace of accesses without a memory access.
 const NOWHERE: u64 = 0;
 
-/// What a core has executed since the last report, at one privilege level.
+/// A core's execution since the last report, at one privilege level.
 pub struct Executed<'a> {
     /// The number of the core.
     pub core: usize,
@@ -46,8 +46,8 @@ pub struct Executed<'a> {
 pub enum Happening {
     /// The core takes an exception or an interrupt.
     Exception(Exception),
-    /// It accesses registers of a device, by one instruction that is not in the trace. The device works until this cycle
-    /// of the machine, or has been ready before.
+    /// It accesses registers of a device, by one instruction that is not in the trace. The device is busy until this
+    /// cycle of the machine.
     DeviceAccess {
         /// Whether the instruction waits for the device's answer.
         is_load: bool,
@@ -68,7 +68,7 @@ pub trait Timing {
     fn happen(&mut self, core: usize, is_user: bool, happening: Happening) -> u64;
 }
 
-/// What has been observed of all cores.
+/// The traces of all cores.
 pub(crate) struct Observation {
     code: ObservedCode,
     cores: Vec<Observed>,
@@ -84,7 +84,7 @@ impl Observation {
     }
 }
 
-/// What has been observed of a core since its last report.
+/// The trace of a core since its last report.
 struct Observed {
     trace: Trace,
     is_user: bool,
@@ -199,7 +199,7 @@ impl Core {
         self.pass_to(observer.timing.happen(self.number, is_user, happening));
     }
 
-    /// Reports what has been executed, and moves the clock to the time that it took.
+    /// Reports the trace to the models, and advances the clock by the time that they return.
     fn catch_up<T: Timing>(&self, observer: &mut Observer<'_, T>) {
         if let Some(time) = observer.report() {
             self.pass_to(time);
@@ -235,7 +235,7 @@ impl Core {
     fn observe_page<T: Timing>(&self, state: &mut State, page: &CodePage, observer: &mut Observer<'_, T>) {
         let start = state.pc & !(PAGE_BYTES - 1);
         if !observer.own.pages.agrees(start, page.address) {
-            // The trace may refer to the page that was here before.
+            // The trace may refer to the page previously mapped here.
             self.catch_up(observer);
             observer.own.pages.set(start, page.address);
         }

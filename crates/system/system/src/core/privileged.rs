@@ -239,7 +239,7 @@ impl Core {
         Some((part(position), part(position + bits)))
     }
 
-    /// The physical address that the page tables give for a virtual one, whatever the access.
+    /// The physical address of a virtual one in the page tables, for any kind of access.
     pub(super) fn walk(&self, address: u64) -> Option<u64> {
         let mut base = self.registers.get(if address >> 63 == 0 { csr::PGDL } else { csr::PGDH });
         for level in (1..=4).rev() {
@@ -270,8 +270,8 @@ impl Core {
         (base & PHYSICAL_BITS).wrapping_add(index.wrapping_mul(bytes))
     }
 
-    /// The physical address that LDDIR (`level` from 1 to 4) or LDPTE (level 0) reads for the table at `base`; `None` if
-    /// it reads nothing because `base` describes a huge page.
+    /// The physical address that LDDIR (`level` from 1 to 4) or LDPTE (level 0) reads for the table at `base`; `None`
+    /// without an access because `base` describes a huge page.
     pub(super) fn walked_address(&self, base: u64, level: u32) -> Option<u64> {
         let (start, width) = self.directory_bits(level).filter(|_| base & HUGE == 0)?;
         Some(self.entry_address(base, index_bits(self.registers.get(csr::TLBRBADV), start, width)))

@@ -1,5 +1,5 @@
-//! The state of a core in a checkpoint. Decoded and translated code, and caches of translations, are not part of it: they
-//! do not change what the core does.
+//! The state of a core in a checkpoint. Decoded and translated code, and caches of translations, are not part of it:
+//! they do not affect execution.
 
 use std::collections::BTreeMap;
 

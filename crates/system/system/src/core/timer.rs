@@ -39,8 +39,8 @@ impl Timer {
         self.deadline.get()
     }
 
-    /// Whether the countdown has expired since the last call. A periodic countdown starts again. Several expiries since
-    /// the last call count as one, as on hardware while the interrupt is pending.
+    /// Whether the countdown has expired since the last call. A periodic countdown restarts. Several expiries since the
+    /// last call count as one, as on hardware while the interrupt is pending.
     pub fn take_expiry(&self, now: u64) -> bool {
         let Some(deadline) = self.deadline.get().filter(|deadline| *deadline <= now) else { return false };
         self.deadline.set(self.period.get().map(|period| {

@@ -5,7 +5,7 @@
 /// The side effect of reading or writing a CSR.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing.
+    /// No side effect.
     None,
     /// A write selects the privilege level, the translation mode or interrupts, so the core updates its mode.
     Mode,

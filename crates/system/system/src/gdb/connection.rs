@@ -94,7 +94,7 @@ impl Connection {
     /// The next byte from the debugger; `None` if none comes within `wait`.
     ///
     /// # Errors
-    /// The debugger has gone.
+    /// The debugger has disconnected.
     pub fn receive(&mut self, wait: Duration) -> io::Result<Option<u8>> {
         if self.taken == self.input.len() {
             if !is_ready(self.stream.as_fd(), wait) {

@@ -32,7 +32,7 @@ pub struct Debugger {
     was_attached: bool,
 }
 
-/// What happened in [`Debugger::run`].
+/// The result of [`Debugger::run`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// The machine ran, and stopped for this reason.
@@ -48,7 +48,7 @@ impl Debugger {
     /// contains a slash. Port 0 selects a free one.
     ///
     /// # Errors
-    /// The place is not one of these, is in use, or is not permitted.
+    /// The address is not one of these, is in use, or is not permitted.
     pub fn listen(place: &str) -> io::Result<Self> {
         Ok(Self { listener: Listener::new(place)?, stub: None, was_attached: false })
     }
@@ -78,7 +78,7 @@ impl Debugger {
         }
     }
 
-    /// Waits for the first debugger, or looks for another one.
+    /// Waits for the first debugger; later, polls for another one.
     fn run_without(&mut self, machine: &mut Machine, cycles: u64) -> Turn {
         let wait = if self.was_attached { Duration::ZERO } else { WAIT };
         let Some(connection) = self.listener.accept(wait) else {
@@ -89,7 +89,7 @@ impl Debugger {
         Turn::Halted
     }
 
-    /// Answers the debugger, or runs the machine. Returns `None` if the debugger has gone.
+    /// Answers the debugger, or runs the machine. Returns `None` if the debugger has disconnected.
     fn turn(&mut self, mut stub: Stub, machine: &mut Machine, cycles: u64) -> Option<(Stub, Turn)> {
         loop {
             stub = match stub {

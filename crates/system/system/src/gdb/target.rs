@@ -36,7 +36,7 @@ fn refused<T>(error: i32) -> TargetResult<T, Machine> {
     Err(TargetError::Errno(error as u8))
 }
 
-/// The reason that GDB gets for an event.
+/// The stop reason reported to GDB for an event.
 pub fn reason(event: Event) -> MultiThreadStopReason<u64> {
     match event {
         Event::Breakpoint { core, is_hardware: true } => MultiThreadStopReason::HwBreak(thread(core)),
@@ -87,7 +87,7 @@ impl Machine {
         parts
     }
 
-    /// Makes the cores notice what the debugger has changed.
+    /// Makes the cores apply the debugger's changes.
     fn refresh_cores(&self) {
         self.cores.iter().for_each(|(_, core)| core.refresh());
     }

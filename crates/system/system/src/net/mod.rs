@@ -1,5 +1,5 @@
 //! Networks that a virtual NIC is connected to: a user-mode network, which needs no privileges, or a tap device of the
-//! host. What comes from a network depends on the outside, so that runs with one do not repeat.
+//! host. Received frames depend on the outside, so runs with a network are not repeatable.
 
 mod tap;
 mod user;
@@ -68,7 +68,7 @@ impl Frames {
     }
 }
 
-/// What carries frames.
+/// The carrier of frames.
 trait Carrier: Debug {
     /// Exchanges frames at the guest's time `now_ns`. If none arrives, waits up to `wait` of the host's time.
     fn exchange(&mut self, frames: &mut Frames, now_ns: u64, wait: Duration);

@@ -39,7 +39,7 @@ impl Tap {
         while frames.has_room() {
             match self.0.read(&mut buffer) {
                 Ok(bytes @ 1..=MAX_FRAME_BYTES) => frames.deliver(buffer[..bytes].to_vec()),
-                // The NIC has no room for larger ones.
+                // Larger frames do not fit the NIC's buffers.
                 Ok(1..) => {}
                 _ => return,
             }

@@ -1,5 +1,5 @@
-//! Devices and interrupt controllers around the cores: which device an address reaches, and which interrupt lines are
-//! asserted. An access to any address with any value affects only the modelled machine.
+//! The platform: dispatches accesses to devices, and devices' interrupt lines to the interrupt controllers. An access
+//! to any address with any value affects only the modelled machine.
 
 mod extended;
 mod iocsr;
@@ -151,7 +151,7 @@ impl Platform {
         }
     }
 
-    /// Attaches a device to the PCI bus. Returns whether the bus had room.
+    /// Attaches a device to the PCI bus. Returns whether the bus had a free slot.
     pub fn attach(&mut self, device: Transport) -> bool {
         self.pci.attach(device)
     }
@@ -171,7 +171,7 @@ impl Platform {
         self.power.take()
     }
 
-    /// Takes the mark that software has written last.
+    /// Takes the mark that software wrote last.
     pub fn take_mark(&mut self) -> Option<u8> {
         self.mark.take()
     }

@@ -70,7 +70,7 @@ impl Platform {
         Ok(())
     }
 
-    /// Calls `write` with what the guest has written to disks.
+    /// Calls `write` with the blocks that the guest has written to disks.
     ///
     /// # Errors
     /// The host refuses, or `write` fails.

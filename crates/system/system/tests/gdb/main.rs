@@ -236,7 +236,7 @@ fn cores_are_threads_and_a_running_machine_is_interrupted_detached_and_killed() 
     assert_eq!(turn, Turn::Killed);
 }
 
-/// GDB's manual calls a `vCont` without actions an error. Nothing would run, and nothing would stop the machine.
+/// GDB's manual calls a `vCont` without actions an error. No core would run, so the machine would never stop.
 #[test]
 fn a_resume_without_actions_resumes_all_cores() {
     for cores in [1, 2] {
@@ -245,7 +245,7 @@ fn a_resume_without_actions_resumes_all_cores() {
     }
 }
 
-/// Time passes while a core is held, and the machine would be busy for minutes if the core ran through all of it at once.
+/// Time passes while a core is held; catching up with all of it would take minutes.
 #[test]
 fn a_core_that_was_held_does_not_run_through_the_time_meanwhile() {
     let body = |code: &mut Code| {

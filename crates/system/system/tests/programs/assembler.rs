@@ -118,7 +118,7 @@ pub use longma_system::csr::table as csr;
 /// A program: code at several addresses, of which the first starts at [`CODE`].
 pub struct Program(pub Vec<Code>);
 
-/// Builds a program whose main part consists of a preamble, what `body` appends, and the printing of the records.
+/// Builds a program whose main part consists of a preamble, the code of `body`, and the printing of the records.
 pub fn program(body: impl FnOnce(&mut Code), handlers: Vec<Code>) -> Program {
     let mut code = Code::at(CODE);
     code.set(NEXT, RESULTS).write(csr::EENTRY, HANDLER).write(csr::TLBRENTRY, REFILL);

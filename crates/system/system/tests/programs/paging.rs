@@ -182,7 +182,7 @@ pub fn invtlb_removes_what_its_operation_says() -> (Program, Vec<u64>) {
     let first = MAPPED;
     let second = MAPPED + 0x10_0000;
     let global = MAPPED + 0x20_0000;
-    // 1 if the entry is gone: the first and the second of space 5, and the global one.
+    // 1 if the entry was invalidated: the first and the second of space 5, and the global one.
     let outcomes: [[u64; 3]; 7] =
         [[1, 1, 1], [1, 1, 1], [0, 0, 1], [1, 1, 0], [1, 1, 0], [1, 0, 0], [1, 0, 0]];
     let body = |code: &mut Code| {

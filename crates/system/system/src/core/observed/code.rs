@@ -46,7 +46,7 @@ impl ObservedCode {
         self.blocks[number.0 as usize].is_user
     }
 
-    /// The virtual address of the first instruction of a block; 0 for the block that stands for many.
+    /// The virtual address of the first instruction of a block; 0 for the block that stands for all further ones.
     ///
     /// # Panics
     /// If there is no such block.

@@ -8,9 +8,9 @@ use super::{DNS, GATEWAY, GUEST};
 
 /// The server's port.
 pub const SERVER_PORT: u16 = 67;
-/// Where answers come from.
+/// Source address of answers.
 pub const SERVER: SocketAddrV4 = SocketAddrV4::new(GATEWAY, SERVER_PORT);
-/// Where answers go to: the client has no address yet.
+/// Destination address of answers: the client has none yet.
 pub const CLIENT: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::BROADCAST, 68);
 const MASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
 const LEASE_S: u32 = 24 * 60 * 60;

@@ -40,7 +40,7 @@ pub struct UserOptions {
     pub forwards: Vec<Forward>,
     /// Whether the gateway's ports are those of the host's loopback interface; else it refuses connections.
     pub loopback: bool,
-    /// Whether the guest reaches nothing but the gateway and what connects to forwarded ports.
+    /// Whether the guest reaches only the gateway and peers that connect to forwarded ports.
     pub isolated: bool,
 }
 
@@ -212,7 +212,7 @@ impl UserNetwork {
         for frame in std::mem::take(&mut frames.to_network) {
             self.take(frame, frames);
         }
-        // The second round sends what the connections received in the first.
+        // The second round sends the data that connections received in the first.
         for _ in 0..2 {
             self.connections.advance(&mut self.interface, &mut self.sockets, &mut self.wire);
             self.interface.poll(now, &mut self.wire, &mut self.sockets);
@@ -249,7 +249,7 @@ impl Carrier for UserNetwork {
     }
 }
 
-/// Whether the interface answers an ARP packet: it is about one of its own addresses.
+/// Whether the interface answers an ARP packet: it asks for one of the interface's addresses.
 fn is_answered(packet: &[u8]) -> bool {
     let parsed = ArpPacket::new_checked(packet).and_then(|packet| ArpRepr::parse(&packet));
     match parsed {

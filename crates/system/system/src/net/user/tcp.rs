@@ -21,7 +21,7 @@ const MAX_CONNECTIONS: usize = 256;
 const BUFFER: usize = 1 << 16;
 /// How long the guest may take to acknowledge, in its time.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// The ports from which forwarded connections come.
+/// Source ports of forwarded connections.
 const FIRST_PORT: u16 = 49152;
 
 /// A connection that the host has begun.
@@ -131,7 +131,7 @@ impl Connections {
         }
     }
 
-    /// What to wait for.
+    /// The events to wait for.
     pub fn wanted<'a>(&'a self, sockets: &'a SocketSet<'static>) -> impl Iterator<Item = PollFd<'a>> {
         let listeners = self.forwards.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN));
         let pending = self.pending.iter().map(|pending| PollFd::new(&pending.stream, PollFlags::OUT));
@@ -167,7 +167,7 @@ impl Connection {
         }
     }
 
-    /// Sends what the guest has sent.
+    /// Forwards the guest's data to the host's socket.
     fn send(&mut self, socket: &mut Socket<'_>) -> io::Result<()> {
         while socket.can_recv() {
             let stream = &mut self.stream;
@@ -192,7 +192,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives what the guest has room for.
+    /// Receives as much as fits the guest's window.
     fn receive(&mut self, socket: &mut Socket<'_>) -> io::Result<()> {
         while socket.can_send() && !self.is_received {
             let stream = &mut self.stream;

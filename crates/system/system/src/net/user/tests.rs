@@ -91,7 +91,7 @@ impl Guest {
         read
     }
 
-    /// Sends one frame, and returns what comes back.
+    /// Sends one frame, and returns the answers.
     fn answers(&mut self, frame: Vec<u8>) -> Vec<Vec<u8>> {
         self.frames.send(frame);
         self.network.exchange(&mut self.frames, self.now_ns, Duration::ZERO);
@@ -161,7 +161,7 @@ fn connections_to_the_host_are_refused_unless_asked_for() {
     let mut guest = Guest::new(&UserOptions::default());
     let handle = guest.connect(gateway);
     guest.until(handle, |socket| (socket.state() == State::Closed).then_some(()));
-    // A port at which nothing listens is refused by the host.
+    // The host refuses a connection to a port without a listener.
     drop(listener);
     let mut guest = Guest::new(&loopback());
     let handle = guest.connect(gateway);

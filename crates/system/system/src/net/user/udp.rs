@@ -58,7 +58,7 @@ impl Flows {
         }
     }
 
-    /// What to wait for.
+    /// The events to wait for.
     pub fn wanted(&self) -> impl Iterator<Item = PollFd<'_>> {
         self.0.iter().map(|flow| PollFd::new(&flow.socket, PollFlags::IN))
     }

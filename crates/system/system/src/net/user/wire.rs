@@ -46,7 +46,7 @@ impl RxToken for Received {
     }
 }
 
-/// Room for a frame to send.
+/// The buffer of a frame to send.
 pub struct Room<'a>(&'a mut VecDeque<Vec<u8>>);
 
 impl TxToken for Room<'_> {

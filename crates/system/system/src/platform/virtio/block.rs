@@ -24,8 +24,8 @@ pub fn configuration(disk: &Disk) -> Vec<u8> {
     [&disk.sectors().to_le_bytes()[..], &0u32.to_le_bytes(), &SEGMENTS.to_le_bytes()].concat()
 }
 
-/// Serves a request and returns its status. `input` is what the driver sends; `output` is what it receives, without the
-/// status byte.
+/// Serves a request and returns its status. `input` is the driver's data; `output` is the device's, without the status
+/// byte.
 pub fn serve(disk: &mut Disk, input: &mut impl Read, bytes: Lengths, output: &mut impl Write) -> u8 {
     let mut header = [0; HEADER];
     if bytes.input < HEADER as u64 || input.read_exact(&mut header).is_err() {
@@ -55,9 +55,9 @@ pub fn serve(disk: &mut Disk, input: &mut impl Read, bytes: Lengths, output: &mu
 /// The lengths of a request's parts in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
-    /// What the driver sends.
+    /// The driver's data.
     pub input: u64,
-    /// What the driver receives, without the status byte.
+    /// The device's data, without the status byte.
     pub output: u64,
 }
 

@@ -63,7 +63,7 @@ enum Backend {
 }
 
 impl Backend {
-    /// Whether the device has something for the next request of a queue.
+    /// Whether the device has data for the next request of a queue.
     fn can_serve(&self, number: usize) -> bool {
         match self {
             Self::Network(nic) => number != network::RECEIVE || nic.has_received(),

@@ -58,8 +58,8 @@ impl Nic {
         }
     }
 
-    /// Writes the next frame to `output`, which has room for `space` bytes. Returns how many bytes were written. A frame
-    /// without enough room is lost.
+    /// Writes the next frame to `output`, a buffer of `space` bytes. Returns how many bytes were written. A longer
+    /// frame is lost.
     pub fn receive(&mut self, space: usize, output: &mut impl Write) -> u32 {
         let Some(frame) = self.frames.take() else { return 0 };
         let mut header = [0; HEADER];

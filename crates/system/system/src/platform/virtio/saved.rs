@@ -1,4 +1,4 @@
-//! A virtio device in a checkpoint: its registers, its queues, and what it needs to be the same device again.
+//! A virtio device in a checkpoint: its registers, its queues, and its own state.
 
 use std::io;
 
@@ -23,14 +23,14 @@ pub struct SavedTransport {
     interrupt_status: u8,
 }
 
-/// What a device needs besides its registers.
+/// A device's state besides its registers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum SavedBackend {
-    /// What the guest has written follows the description.
+    /// The blocks that the guest has written follow the description.
     Block {
         sectors: u64,
-        /// SHA-256 of what the guest reads from a disk to which it has written nothing.
+        /// SHA-256 of the disk's content without the guest's writes.
         image_sha256: String,
     },
     Entropy {

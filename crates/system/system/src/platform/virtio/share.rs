@@ -54,7 +54,7 @@ impl SharedFolder {
         self.share.is_in_use()
     }
 
-    /// Ends what the driver had open.
+    /// Closes the driver's open files.
     pub fn reset(&mut self) {
         self.share.reset();
     }

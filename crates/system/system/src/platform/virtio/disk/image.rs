@@ -1,6 +1,6 @@
-//! Image files: raw, and qcow2 by the crate imago. An image of others is not trusted: what its header says is checked by
-//! imago, and the files that it names are opened only if the user has named them or they are in its folder. Source:
-//! QEMU, docs/interop/qcow2.rst.
+//! Image files: raw, and qcow2 by the crate imago. Images are untrusted: imago validates their headers, and the files
+//! that they name are opened only if the user has named them or they are in the image's folder. Source: QEMU,
+//! docs/interop/qcow2.rst.
 
 use std::fs::File;
 use std::io;
@@ -20,7 +20,7 @@ use super::DiskError;
 const MAGIC: [u8; 4] = *b"QFI\xfb";
 /// Offset of the encryption method in the header: 0 for none.
 const ENCRYPTION_METHOD: u64 = 32;
-/// The maximum number of images of which each is behind the last.
+/// The maximum length of a chain of backing images.
 const MAX_BACKING_FILES: usize = 16;
 
 /// The format of an image.
@@ -101,8 +101,8 @@ impl Image {
     }
 }
 
-/// The format that name and content agree on. A guest can write the start of a raw image, so that the content alone does
-/// not tell.
+/// The format that name and content agree on. A guest can write the start of a raw image, so the content alone does not
+/// identify the format.
 fn detect(path: &Path) -> Result<Format, DiskError> {
     let mut start = [0; MAGIC.len()];
     let has_magic = File::open(path)?.read_exact_at(&mut start, 0).is_ok() && start == MAGIC;
@@ -115,7 +115,7 @@ fn detect(path: &Path) -> Result<Format, DiskError> {
     }
 }
 
-/// Locks an image until `file` is closed: with others that only read it, or alone if it `is_written`.
+/// Locks an image until `file` is closed: exclusively if it `is_written`, otherwise shared.
 fn lock(file: &File, path: &Path, is_written: bool) -> Result<(), DiskError> {
     let operation = match is_written {
         true => FlockOperation::NonBlockingLockExclusive,
@@ -137,9 +137,9 @@ fn is_encrypted(path: &Path) -> io::Result<bool> {
 
 /// The images that may be behind another.
 struct BackingImages {
-    /// Those that the user has named.
+    /// The images that the user has named.
     named: Vec<PathBuf>,
-    /// Those of which each is behind the last, without symbolic links.
+    /// The chain of backing images, without symbolic links.
     opened: Vec<PathBuf>,
     locks: Vec<File>,
 }

@@ -30,28 +30,28 @@ pub enum DiskError {
     /// The length of the disk is not supported.
     #[error("disk: it has {0} bytes, which is not a multiple of {SECTOR}; append zeros")]
     Length(u64),
-    /// The format of the image cannot be told.
+    /// The format of the image is unknown.
     #[error("disk: the file {0} of a qcow2 image; add ,format=qcow2 or ,format=raw")]
     Format(&'static str),
-    /// The image is malformed, or needs what is not supported.
+    /// The image is malformed, or needs an unsupported feature.
     #[error("disk: {}: {error}", path.display())]
     Image {
-        /// The image, which may be one behind another.
+        /// The image or one of its backing images.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         error: io::Error,
     },
-    /// The image is on top of one that it must not name.
-    #[error("disk: the image is on top of {name:?}, which is not a file in {}; if you trust the image, add ,backing=FILE", folder.display())]
+    /// The backing image is not permitted.
+    #[error("disk: the image's backing image {name:?} is not a file in {}; if you trust the image, add ,backing=FILE", folder.display())]
     Backing {
         /// The name in the image.
         name: String,
         /// The folder of the image.
         folder: PathBuf,
     },
-    /// The image does not tell the format of the one that it is on top of.
+    /// The image does not name the format of its backing image.
     #[error(
-        "disk: the image does not say whether {0:?}, which it is on top of, is raw or qcow2: `qemu-img rebase -u -F` changes that"
+        "disk: the image does not name the format, raw or qcow2, of its backing image {0:?}: `qemu-img rebase -u -F` changes that"
     )]
     BackingFormat(String),
     /// The image has its data in another file.
@@ -59,7 +59,7 @@ pub enum DiskError {
         "disk: the image has its data in another file, which is not supported; `qemu-img convert` makes one file"
     )]
     DataFile,
-    /// The guest's writes should change a qcow2 image. To allocate blocks by damaged tables does not end.
+    /// The guest's writes should change a qcow2 image. Allocation in damaged tables may not terminate.
     #[error(
         "disk: writes cannot change a qcow2 image: leave write out, or make a raw image with `qemu-img convert`"
     )]
@@ -67,14 +67,14 @@ pub enum DiskError {
     /// The image is encrypted. Without the key its guest would read ciphertext and write plaintext between it.
     #[error("disk: the image is encrypted, which is not supported; `qemu-img convert` decrypts it")]
     Encrypted,
-    /// Too many images are behind the image.
-    #[error("disk: more than 16 images are behind the image")]
+    /// The chain of backing images is too long.
+    #[error("disk: the image has more than 16 backing images")]
     Depth,
-    /// An image is behind itself.
-    #[error("disk: {} is behind itself, so that its content is not defined; `qemu-img rebase -u -b` changes what it is on top of", .0.display())]
+    /// An image is its own backing image.
+    #[error("disk: {} is its own backing image, so that its content is not defined; `qemu-img rebase -u -b` sets another backing image", .0.display())]
     Cycle(PathBuf),
-    /// Another disk, or another program, uses the image, and one of both changes it.
-    #[error("disk: {} is in use by another disk or program, and one of both changes it; leave write out of both, or use a copy", .0.display())]
+    /// Another disk or program uses the image, and at least one of them changes it.
+    #[error("disk: {} is in use by another disk or program, and at least one of them changes it; leave write out of both, or use a copy", .0.display())]
     InUse(PathBuf),
 }
 
@@ -83,9 +83,9 @@ pub enum DiskError {
 pub struct DiskOptions {
     /// Writes of the guest change the image.
     pub changes_image: bool,
-    /// The format; `None` if the name and the first bytes tell.
+    /// The format; `None` if the name and the first bytes determine it.
     pub format: Option<Format>,
-    /// Images that this one may be on top of, besides those in its folder.
+    /// Permitted backing images, besides those in its folder.
     pub backing: Vec<PathBuf>,
 }
 

@@ -46,7 +46,7 @@ fn a_file_that_is_not_a_multiple_of_sectors_is_refused() {
 /// The length of a test's qcow2 disk: four clusters.
 const BYTES: u64 = 4 * 65536;
 
-/// Creates an empty qcow2 image, on top of another if `backing` has its name and format.
+/// Creates an empty qcow2 image, with the backing image whose name and format `backing` gives.
 fn qcow2(path: &Path, backing: Option<(&str, &str)>) {
     std::fs::write(path, "").expect("the folder is writable");
     let storage = Storage::open(StorageOpenOptions::new().filename(path).write(true)).expect("it exists");
@@ -148,7 +148,7 @@ fn an_image_does_not_name_files_outside_its_folder_unless_the_user_does() {
 fn an_image_behind_itself_or_of_unknown_format_is_refused() {
     let folder = folder();
     let path = folder.path().join("disk.qcow2");
-    for (format, expected) in [("qcow2", "disk.qcow2 is behind itself"), ("vmdk", "raw or qcow2")] {
+    for (format, expected) in [("qcow2", "disk.qcow2 is its own backing image"), ("vmdk", "raw or qcow2")] {
         qcow2(&path, Some(("disk.qcow2", format)));
         let error = open(&path, &DiskOptions::default()).expect_err("it must not be opened");
         assert!(error.contains(expected), "{error}");
@@ -224,7 +224,7 @@ fn images_behind_each_other_are_named() {
     qcow2(&path("b.qcow2"), Some(("c.qcow2", "qcow2")));
     qcow2(&path("c.qcow2"), Some(("b.qcow2", "qcow2")));
     let error = open(&path("a.qcow2"), &DiskOptions::default()).expect_err("it has no end");
-    assert!(error.contains("b.qcow2 is behind itself"), "{error}");
+    assert!(error.contains("b.qcow2 is its own backing image"), "{error}");
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn a_chain_of_images_has_a_limit() {
     for number in 1..=17 {
         qcow2(&path(number), Some((&format!("{}.qcow2", number - 1), "qcow2")));
     }
-    open(&path(16), &DiskOptions::default()).expect("16 images are behind it");
-    let error = open(&path(17), &DiskOptions::default()).expect_err("17 images are behind it");
+    open(&path(16), &DiskOptions::default()).expect("16 backing images");
+    let error = open(&path(17), &DiskOptions::default()).expect_err("17 backing images");
     assert!(error.contains("more than 16 images"), "{error}");
 }
 

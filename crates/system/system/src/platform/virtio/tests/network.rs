@@ -55,7 +55,7 @@ fn a_driver_sends_and_receives_frames() {
     assert_eq!(contents(&bench.send(0, HEADER_BYTES + 7)), [41]);
     assert_eq!(bench.get(SEND_USED + 2, 10), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert!(bench.exchange().messages.is_empty(), "the driver has no buffer yet");
-    // The header in a buffer of its own.
+    // The header in a separate buffer.
     bench.descriptor(0, DATA, HEADER_BYTES, WRITABLE | NEXT, 1);
     bench.descriptor(1, DATA + 0x100, 1514, WRITABLE, 0);
     assert_eq!(contents(&bench.notify(0)), [40]);

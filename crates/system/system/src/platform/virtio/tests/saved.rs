@@ -1,5 +1,5 @@
-//! Tests that a device goes on after a checkpoint, and that one with other contents or with state outside of the machine is
-//! refused.
+//! Tests that a device continues after a checkpoint, and that one with other contents or with state outside of the
+//! machine is refused.
 
 use longma_share::{Access, Share};
 
