@@ -13,7 +13,7 @@ pub mod pingpong;
 use serde::Serialize;
 use std::time::Duration;
 
-/// How thoroughly to measure.
+/// The effort of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thoroughness {
     /// About 20 seconds.

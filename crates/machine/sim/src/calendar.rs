@@ -69,7 +69,7 @@ impl Calendar {
         Duration::from_ps(1 << self.shift)
     }
 
-    /// How much earlier than the latest arrival a request may be and still be served at its own time.
+    /// The span before the latest arrival in which a request is still served at its own time.
     pub const fn horizon(&self) -> Duration {
         Duration::from_ps((BUCKETS as u64 - 1) << self.shift)
     }

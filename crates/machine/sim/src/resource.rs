@@ -7,7 +7,7 @@ use crate::{Calendar, Duration, Histogram, Served, Statistics, StatisticsError, 
 const FRACTION_BITS: u32 = 24;
 
 /// A resource with a limited number of bytes per second. Requests in time order are served first come, first served;
-/// see [`Calendar`] for others.
+/// see [`Calendar`] for requests out of order.
 #[derive(Clone, Debug)]
 pub struct Resource {
     calendar: Calendar,

@@ -195,7 +195,7 @@ impl<W: Write> TraceEvents<W> {
         if self.failed {
             return Err(io::Error::other("an earlier write to the trace failed"));
         }
-        // A partially written line cannot be undone, so nothing is appended to it.
+        // A partially written line cannot be undone, so later events are dropped.
         out.write_all(&self.line).inspect_err(|_| self.failed = true)?;
         self.written += self.line.len() as u64;
         self.events += 1;

@@ -1,5 +1,6 @@
-//! Machine files that extend another machine: `extends = "NAME|FILE"`. The file states only what differs: its tables
-//! are merged with those of the other machine, key by key, and any other value of a key replaces the other machine's.
+//! Machine files that extend another machine: `extends = "NAME|FILE"`. The file contains only the differences: its
+//! tables are merged with those of the other machine, key by key, and any other value of a key replaces the other
+//! machine's.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ pub(crate) fn read_extended<T>(
     let mut combined = String::new();
     let mut padded = Vec::new();
     for text in &texts {
-        // Spaces in place of the texts before it give every value its position in the whole.
+        // Preceding texts are replaced by spaces, so that every value keeps its position in the concatenation.
         padded.push(" ".repeat(combined.len()) + text);
         combined.push_str(text);
         combined.push('\n');
@@ -90,7 +91,7 @@ fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>>
     Some(texts)
 }
 
-/// What is wrong if one of `files`, each of which extends the next, extends `next`; `None` if `next` is not among them.
+/// The error if one of `files`, each of which extends the next, extends `next`; `None` if `next` is not among them.
 fn cycle(files: &[String], next: &str) -> Option<String> {
     let real = |file: &str| std::fs::canonicalize(file).unwrap_or_else(|_| PathBuf::from(file));
     let next = real(next);
@@ -133,7 +134,7 @@ fn beside(file: &str, name: &str) -> String {
     }
 }
 
-/// Adds what `table` lacks from `base`.
+/// Adds the keys of `base` that `table` lacks.
 fn complete<'i>(table: &mut DeTable<'i>, base: DeTable<'i>) {
     for (key, value) in base {
         match table.iter_mut().find(|(own, _)| own.get_ref() == key.get_ref()) {

@@ -1,4 +1,4 @@
-//! Problems of a machine file: what is wrong, where, and how to fix it. Reports are rendered with the miette crate.
+//! Problems of a machine file, with position and correction. Reports are rendered with the miette crate.
 
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity, SourceCode,
@@ -7,13 +7,13 @@ use serde::Serialize;
 use std::fmt;
 use std::ops::Range;
 
-/// How serious a problem is.
+/// The severity of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
     /// The file cannot be used.
     Error,
-    /// The file can be used, but something in it is probably not what was meant.
+    /// The file can be used, but a value is probably a mistake.
     Warning,
 }
 
@@ -22,7 +22,7 @@ pub enum Level {
 pub struct Problem {
     /// Error or warning.
     pub level: Level,
-    /// What is wrong, as a sentence without a full stop.
+    /// The fault, as a sentence without a full stop.
     pub message: String,
     /// A few words next to the marked text.
     pub label: String,
@@ -51,7 +51,7 @@ pub struct LocatedProblem<'a> {
     pub line: usize,
     /// Column in characters, from 1.
     pub column: usize,
-    /// What is wrong.
+    /// The fault.
     pub message: &'a str,
     /// A few words on the marked text.
     pub label: &'a str,

@@ -28,12 +28,12 @@ pub struct Problems {
 const MAX_PROBLEMS: usize = 1000;
 
 impl Problems {
-    /// Records an error: what is wrong, a few words next to the marked text, and how to fix it.
+    /// Records an error: the fault, a label for the marked text, and the correction.
     pub fn error(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
         self.note(Level::Error, span, message, label, help);
     }
 
-    /// Records something that is probably not what was meant.
+    /// Records a warning about a probable mistake.
     pub fn warn(&mut self, span: Range<usize>, message: String, label: &str, help: String) {
         self.note(Level::Warning, span, message, label, help);
     }
@@ -88,7 +88,7 @@ pub fn read_text<T>(
     value
 }
 
-/// The candidate nearest to `word` by edit distance, if it is near enough to be what was meant.
+/// The candidate nearest to `word` by edit distance, if it is near enough to be intended.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Computing an edit distance takes quadratic time, and a hostile file may contain very long words.
     if word.len() > 64 {
@@ -138,7 +138,7 @@ pub trait Value: Sized {
 /// A kind of part as the book describes it.
 #[derive(Clone, Debug)]
 pub struct PartDoc {
-    /// What it is called, such as `core`.
+    /// Its name, such as `core`.
     pub name: &'static str,
     /// Its documentation.
     pub doc: String,
@@ -157,7 +157,7 @@ pub struct KeyDoc {
     pub required: bool,
     /// The default; empty if there is none.
     pub default: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub doc: String,
 }
 

@@ -6,11 +6,11 @@
 use serde::{Serialize, Serializer};
 use std::fmt;
 
-/// Why a text is not a quantity. The message says what was expected and, if possible, what was probably meant.
+/// Why a text is not a quantity. The message names the expected form and, if possible, the probably intended text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct UnitError {
-    /// What is wrong.
+    /// The fault.
     pub message: String,
     /// How to fix it.
     pub help: String,

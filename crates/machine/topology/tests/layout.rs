@@ -33,7 +33,7 @@ fn the_improved_chip_differs_from_the_conventional_one_as_in_the_paper() {
     assert_eq!(new.idma.as_ref().map(|i| (i.read_channels, i.write_channels)), Some((3, 1)));
     assert!(old.store.is_none() && old.idma.is_none() && old.cam.is_none());
     assert!(conventional.caches["l2"].lock.is_none() && conventional.caches["l2"].dca.is_none());
-    // Everything else in the core is the same, so that a comparison isolates the data path.
+    // The rest of the core is the same, so that a comparison isolates the data path.
     let mut same = new.clone();
     (same.store, same.idma, same.cam) = (None, None, None);
     assert_eq!(&same, old);

@@ -261,8 +261,8 @@ fn check_refill(core: &Core, problems: &mut Problems) {
     }
 }
 
-/// If some TLB states the cost of a miss, one that holds pages of the core's size must do so too. Otherwise misses cost
-/// almost nothing.
+/// If some TLB states the cost of a miss, one that holds pages of the core's size must do so too. Otherwise misses
+/// would be almost free.
 fn check_pages(core: &Core, problems: &mut Problems) {
     let Some(page) = core.page_size.filter(|_| core.marks.sound(&["page_size"])) else { return };
     if !power_of_two(&core.marks, "page_size", page.bytes(), "page", problems) {

@@ -77,7 +77,7 @@ fn check_crossbars(file: &MachineFile, chip: &Chip, problems: &mut Problems) {
             let help = "name its `masters` and `slaves`".into();
             problems.error(
                 crossbar.marks.at(),
-                format!("crossbar `{}` connects nothing", crossbar.name),
+                format!("crossbar `{}` has no connections", crossbar.name),
                 "here",
                 help,
             );

@@ -1,6 +1,5 @@
-//! Adds what manuals and published measurements say about known processors to a discovered host: cores, cache timing
-//! and memory. Sizes, counts and sharing stay as the system reports them. Each file under `processors/` cites its
-//! sources.
+//! Adds published data of known processors to a discovered host: cores, cache timing and memory. Sizes, counts and
+//! sharing stay as the system reports them. Each file under `processors/` cites its sources.
 
 use super::sysfs::Identity;
 use crate::parts::*;
@@ -92,7 +91,7 @@ fn cite(to: &mut Map<Cited>, key: &str, from: &Map<Cited>, default: &Cited) {
     to.insert(key.into(), from.get(key).unwrap_or(default).clone());
 }
 
-/// Completes a discovered host with what is known of its processor; adds a note if nothing is.
+/// Completes a discovered host with the published data of its processor; adds a note if the processor is unknown.
 pub(super) fn complete(file: &mut MachineFile, identity: Option<&Identity>, notes: &mut Vec<String>) {
     let processor = of(identity);
     if processor.models.is_empty() {

@@ -1,5 +1,5 @@
-//! Reads what Linux reports about CPUs, caches and NUMA nodes, file by file. Every file may be missing or malformed.
-//! `assemble` groups the result into parts.
+//! Reads Linux's files about CPUs, caches and NUMA nodes. Every file may be missing or malformed. `assemble` groups the
+//! result into parts.
 //!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node.
 

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// What a box represents; determines its colour.
+/// The kind of part of a box; determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Machine,
@@ -110,7 +110,7 @@ impl Element {
 /// The sizes of the elements, row by row.
 fn rows(elements: &[Element], max_width: usize) -> Vec<Vec<(usize, usize)>> {
     let rows = greedy(elements.iter().map(|e| e.size(max_width)).collect(), max_width);
-    // Balance the rows: nine boxes with room for eight become five and four.
+    // Balance the rows: nine boxes in rows of up to eight become five and four.
     let count = rows.len();
     if count > 1 {
         let each = elements.len().div_ceil(count);

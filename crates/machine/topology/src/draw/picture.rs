@@ -154,7 +154,7 @@ impl Renderer<'_> {
         Element::Box { kind: Kind::Chip, lines: vec![join(&[Some(name.into()), Some(title)])], inside }
     }
 
-    /// The caches shared by everything below, largest level first, each in one or two lines of text.
+    /// The caches shared by all parts below, largest level first, each in one or two lines of text.
     fn shared(&self, names: &[crate::read::Name], lines: usize) -> Vec<Element> {
         let mut caches: Vec<_> = names.iter().filter_map(|n| self.machine.caches.get(&**n)).collect();
         caches.sort_by_key(|c| std::cmp::Reverse(c.level));

@@ -14,7 +14,7 @@ pub const LEVEL1_CYCLES: u64 = 4;
 pub const LINE_BYTES: u64 = 64;
 
 choice! {
-    /// What a cache holds.
+    /// The contents of a cache: instructions, data or both.
     pub enum CacheKind = "a kind of cache" {
         /// Instructions and data.
         Unified = "unified",
@@ -72,7 +72,7 @@ choice! {
 }
 
 choice! {
-    /// How copies in several caches are kept coherent.
+    /// The coherence protocol between copies in several caches.
     pub enum Coherence = "a kind of coherence" {
         /// No mechanism, or only one cache.
         None = "none",

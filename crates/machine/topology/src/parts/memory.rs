@@ -38,7 +38,7 @@ choice! {
 }
 
 choice! {
-    /// What a controller does with a row after an access.
+    /// A controller's row policy after an access.
     pub enum PagePolicy = "a page policy" {
         /// It leaves the row open.
         Open = "open",
