@@ -48,7 +48,7 @@ impl Scalar for u32 {}
 impl Scalar for u64 {}
 impl Scalar for u128 {}
 
-/// Everything that an instruction can access except registers.
+/// The state outside registers that an instruction can access.
 ///
 /// Methods take `&self`, because threads share memory as on hardware. Accesses may be misaligned, which LoongArch
 /// permits in user mode, unless they are atomic.
@@ -59,7 +59,7 @@ pub trait Environment {
     /// The access is not permitted.
     fn load<T: Scalar>(&self, address: u64) -> Result<T, Fault>;
 
-    /// Stores an integer. On error nothing is stored.
+    /// Stores an integer. On error memory is unchanged.
     ///
     /// # Errors
     /// The access is not permitted.

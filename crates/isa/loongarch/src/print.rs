@@ -130,7 +130,7 @@ impl fmt::Display for Instruction {
 }
 
 /// The assembler mnemonic, and whether to omit the mask register. The manual gives csrxchg other names for the mask
-/// registers r0 (csrrd, which writes nothing) and r1 (csrwr, which writes all bits). The encoding is the same.
+/// registers r0 (csrrd, which writes no bits) and r1 (csrwr, which writes all bits). The encoding is the same.
 fn assembly_name(instruction: &Instruction) -> (&'static str, bool) {
     match (instruction.op, instruction.j) {
         (Op::Csrxchg, 0) => ("csrrd", true),

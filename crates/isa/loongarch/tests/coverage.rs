@@ -13,6 +13,6 @@ fn the_committed_page_is_the_generated_one() {
     let committed = std::fs::read_to_string(&path).expect("docs/src/reference/instructions.md");
     assert!(
         committed == coverage::page(),
-        "docs/src/reference/instructions.md is not what the table and the lists say; LONGMA_UPDATE=1 cargo test -p longma-loongarch --test coverage rewrites it",
+        "docs/src/reference/instructions.md differs from the table and the lists; LONGMA_UPDATE=1 cargo test -p longma-loongarch --test coverage rewrites it",
     );
 }

@@ -1,5 +1,6 @@
-//! Checks by formulas what QEMU cannot check: traps, the instructions of version 1.1 of the manual, and instructions in
-//! which QEMU deviates from the manual. Source: LoongArch Reference Manual, volume 1; each test names its section.
+//! Checks by formulas, where QEMU is no reference: traps, the instructions of version 1.1 of the manual, and
+//! instructions in which QEMU deviates from the manual. Source: LoongArch Reference Manual, volume 1; each test names
+//! its section.
 
 #[path = "qemu_oracle/array.rs"]
 mod array;

@@ -1,5 +1,5 @@
-//! Properties of all instructions with any operands: nothing panics, and a trap changes nothing. Source: the contracts
-//! of `semantics::Semantics` and `Trap`.
+//! Properties of all instructions with any operands: they do not panic, and a trap leaves the state unchanged. Source:
+//! the contracts of `semantics::Semantics` and `Trap`.
 
 #[path = "qemu_oracle/array.rs"]
 mod array;

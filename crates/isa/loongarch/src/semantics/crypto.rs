@@ -1,7 +1,7 @@
-//! Cryptography of translated code: AES, carry-less multiplication, SHA-1 and SHA-256. Each instruction does what one
-//! instruction of x86-64 or AArch64 does. Source: FIPS 197 (AES); FIPS 180-4 (SHA); Intel SDM, volume 2 (AESENC,
-//! PCLMULQDQ, SHA1RNDS4, SHA256RNDS2 and relatives); Arm Architecture Reference Manual (Arm DDI 0487), section C7.2
-//! (AESE, SHA1C, SHA256H and relatives).
+//! Cryptography of translated code: AES, carry-less multiplication, SHA-1 and SHA-256. Each instruction has the
+//! semantics of one instruction of x86-64 or AArch64. Source: FIPS 197 (AES); FIPS 180-4 (SHA); Intel SDM, volume 2
+//! (AESENC, PCLMULQDQ, SHA1RNDS4, SHA256RNDS2 and relatives); Arm Architecture Reference Manual (Arm DDI 0487), section
+//! C7.2 (AESE, SHA1C, SHA256H and relatives).
 
 use super::Semantics;
 use super::private::permit;
@@ -89,7 +89,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
     })
 }
 
-/// Writes to `d` what `of` computes from `d`, `j` and `k`.
+/// Writes the result of `of` for `d`, `j` and `k` to `d`.
 fn run<E: Environment>(
     state: &mut State,
     i: &Instruction,

@@ -115,8 +115,8 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
             e.barrier();
             Ok(())
         },
-        // The interpreter fetches each word again, so it has nothing to do. An implementation that caches code must end
-        // a block here.
+        // The interpreter fetches each word again, so the barrier is a no-op. An implementation that caches code must
+        // end a block here.
         Op::Ibar => |_, _, _| Ok(()),
         _ => return None,
     })

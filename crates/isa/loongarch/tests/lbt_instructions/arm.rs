@@ -151,7 +151,7 @@ fn conditional_tests_and_moves_work_for_all_flags() {
 
 #[test]
 fn the_mask_selects_the_flags_moved_to_and_from_arms_layout() {
-    // Mask bits: C 0, Z 3, N 4, V 5. The bits for other x86 flags select nothing.
+    // Mask bits: C 0, Z 3, N 4, V 5. The bits for other x86 flags have no effect.
     let layout = [(0, C, 29), (3, Z, 30), (4, N, 31), (5, V, 28)];
     for mask in 0..=255i32 {
         for flags in [0, 0x8d5, C | N, Z | V] {

@@ -106,7 +106,7 @@ fn an_lsx_instruction_raises_no_exception_of_the_upper_half() {
 fn exceptions_of_all_lanes_are_collected_in_the_causes_and_added_to_the_flags() {
     let (one, zero, infinity) = (0x3ff0_0000_0000_0000, 0, 0x7ff0_0000_0000_0000);
     let three = 0x4008_0000_0000_0000;
-    // 1/3 is inexact, 1/0 a division by zero, infinity/infinity invalid, 1/1 raises nothing.
+    // 1/3 is inexact, 1/0 a division by zero, infinity/infinity invalid, 1/1 raises no exception.
     let mut state = with_vectors([[7; 4], [one, one, infinity, one], [three, zero, infinity, one], [0; 4]]);
     let (overflow, old_cause) = (4 << 16, 4 << 24);
     state.fcsr = Fcsr(overflow | old_cause);

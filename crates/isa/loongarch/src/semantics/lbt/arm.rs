@@ -92,7 +92,7 @@ fn shift(old: u32, a: u32, b: u32, by: impl Fn(u32, u32) -> (u32, bool)) -> u32 
 
 fn sll(old: u32, a: u32, b: u32) -> u32 {
     shift(old, a, b, |value, count| {
-        // A shift by more than 63 leaves nothing of a 32-bit value, including the carry.
+        // A shift by more than 63 shifts out all of a 32-bit value, including the carry.
         let wide = u64::from(value).checked_shl(count).unwrap_or(0);
         (wide as u32, wide >> 32 & 1 == 1)
     })

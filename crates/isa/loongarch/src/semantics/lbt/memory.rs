@@ -68,7 +68,7 @@ fn store<E: Environment>(
     let part = part_of(address, size);
     let value = state.r(instruction.d) >> (8 * part.shift);
     // All bytes are in one aligned unit and so in one page. If the first is permitted, all are, so a refused access
-    // stores nothing.
+    // leaves memory unchanged.
     for byte in 0..part.bytes {
         let stored = environment.store(part.address + u64::from(byte), (value >> (8 * byte)) as u8);
         stored.map_err(|fault| Fault { address, ..fault })?;

@@ -73,7 +73,7 @@ fn store_both<E: Environment>(
     let [low, high] = read_halves(state, instruction.d);
     let last = address.wrapping_add(2 * HALF_BYTES - 1);
     if address / PAGE_BYTES != last / PAGE_BYTES {
-        // Memory is accessed 128 bits at a time, and a refused store must store nothing.
+        // Memory is accessed 128 bits at a time, and a refused store must leave memory unchanged.
         probe_store(environment, address)?;
         let page = last & !(PAGE_BYTES - 1);
         probe_store(environment, last).map_err(|fault| Fault { address: page, ..fault })?;
