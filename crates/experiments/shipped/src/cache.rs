@@ -226,7 +226,7 @@ fn remove_unused(all: &Path) {
         }
         let used = std::fs::symlink_metadata(entry.path()).and_then(|found| found.modified());
         if used.is_ok_and(|used| used.elapsed().is_ok_and(|elapsed| elapsed > MAX_UNUSED)) {
-            // The next version tries again to remove what remains.
+            // The next version retries the removal of the rest.
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }

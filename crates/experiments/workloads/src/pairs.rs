@@ -148,7 +148,7 @@ pub struct ReceiverSetting {
     pub value: u64,
 }
 
-/// Minimum value that the receiver accepts. With an empty ring or a poll budget of zero it would receive nothing.
+/// Minimum value that the receiver accepts. With an empty ring or a poll budget of zero it would receive no frames.
 fn min_value(name: &str) -> u64 {
     match name {
         "ring" => 2,
@@ -182,7 +182,7 @@ pub struct Nic {
     pub gbps: f64,
     /// MTU in bytes.
     pub mtu: u64,
-    /// Socket that it is attached to; `None` if the machine file does not say.
+    /// Socket that it is attached to; `None` if the machine file does not state it.
     pub socket: Option<u32>,
     /// Number of queue pairs.
     pub queues: u32,

@@ -1,7 +1,7 @@
 //! The workload `translation`: compares programs translated from another architecture with the same programs built for
 //! LoongArch. Metrics are means over the programs. `program` runs them.
 //!
-//! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology" (2022), for what is compared.
+//! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology" (2022), for the comparison.
 
 use crate::program::Program;
 use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};

@@ -47,7 +47,7 @@ pub fn quote_for_shell(word: &str) -> String {
     }
 }
 
-/// Whether a terminal may act on the character, reorder or break the line because of it, or show nothing for it.
+/// Whether the character may control a terminal, reorder or break the line, or be invisible.
 pub fn is_control_or_invisible(c: char) -> bool {
     c.is_control() || turns(c) || is_unseen(c)
 }

@@ -1,4 +1,4 @@
-//! What limits a modelled run.
+//! The bottleneck of a modelled run.
 
 use super::Measurement;
 
@@ -16,7 +16,7 @@ pub fn limit(one: &Measurement, goodput: f64, polls: bool) -> &'static str {
         (_, _, true) => "not known: the application polls, which keeps its core busy at any rate",
         (_, (0, busy), _) if busy >= FULL => "the flow's core is saturated",
         (_, (_, busy), _) if busy >= FULL => "the application's core is saturated",
-        _ => "nothing is saturated: limited by latencies and windows",
+        _ => "no core or link is saturated: limited by latencies and windows",
     }
 }
 
@@ -48,7 +48,7 @@ mod tests {
         };
         assert_eq!(limit(39.5, 1.0, false), "the link is saturated");
         // 93 % of the link.
-        assert!(limit(36.8, 0.5, false).starts_with("nothing is saturated"));
+        assert!(limit(36.8, 0.5, false).starts_with("no core or link is saturated"));
         assert_eq!(limit(36.8, 0.95, false), "the flow's core is saturated");
         assert!(limit(36.8, 1.0, true).starts_with("not known"));
     }

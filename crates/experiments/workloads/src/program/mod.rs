@@ -466,7 +466,7 @@ fn run_child(command: &mut Command, limit: Option<Duration>, stop: &Stop) -> Res
 fn read_limited(pipe: Option<impl Read>) -> String {
     let Some(mut pipe) = pipe else { return String::new() };
     let mut kept = Vec::new();
-    // On an error, use what was read so far.
+    // On an error, use the bytes read so far.
     let _ = pipe.by_ref().take(MAX_OUTPUT_BYTES).read_to_end(&mut kept);
     let _ = std::io::copy(&mut pipe, &mut std::io::sink());
     String::from_utf8_lossy(&kept).into_owned()
@@ -496,8 +496,7 @@ fn wait(child: &mut Child, limit: Option<Duration>, stop: &Stop) -> Result<ExitS
     }
 }
 
-/// Describes how a run ended and what it printed. Omits the program's directory, so that the message does not depend on
-/// it.
+/// Describes a run's end and its output. Omits the program's directory, so that the message does not depend on it.
 fn describe_failure(ended: &Ended, program: &Path) -> String {
     let how = match (ended.status.code(), ended.status.signal()) {
         (Some(code), _) => format!("the run ended with exit status {code}"),

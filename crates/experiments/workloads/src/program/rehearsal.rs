@@ -1,5 +1,5 @@
-//! Rehearses a run: the command sets it up, lists what it would measure, and runs nothing. It does not check the
-//! program's arguments.
+//! Rehearses a run: the command sets it up and lists what it would measure, without running the program. It does not
+//! check the program's arguments.
 //!
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 

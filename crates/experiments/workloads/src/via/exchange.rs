@@ -33,7 +33,7 @@ pub enum Measure {
     End,
 }
 
-/// What the client asks the server to measure. Sent before each measurement.
+/// The client's request for a measurement. Sent before each measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeasurementRequest {
     /// Kind of measurement.
@@ -98,7 +98,7 @@ pub struct Endpoint {
 /// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// There was nothing to do.
+    /// No work was pending.
     Idle,
     /// Progress was made.
     Moved,

@@ -26,7 +26,7 @@ pub enum ModelError {
     /// A stop was requested.
     #[error("interrupted")]
     Stopped,
-    /// Neither end can make progress, which is a bug of the model.
+    /// Neither end can make progress, which is a bug in the model.
     #[error("the model is deadlocked: both ends wait, and no event is pending")]
     Stuck,
 }

@@ -63,7 +63,7 @@ pub struct PaperTrees {
     cow: Loaded<CowTree<Device>>,
 }
 
-/// Cached trees after their load, shared by points that differ only in what follows. The newest is last.
+/// Cached trees after their load, shared by points that differ only in the phases after it. The newest is last.
 struct Loaded<T>(Mutex<Vec<(Load, CachedTree<T>)>>);
 
 /// A cached tree. Its lock is held while it is loaded, so that other points wait.
@@ -195,7 +195,7 @@ struct Setup {
     seed: u64,
 }
 
-/// Everything that determines the tree after its load.
+/// The parameters that determine the tree after its load.
 #[derive(Clone, PartialEq)]
 struct Load {
     geometry: Geometry,
