@@ -1,5 +1,5 @@
-//! Opens files of any content as the results of a sweep, a journal, a recorded host and a log of decisions. Each must be
-//! refused with a message or be usable; nothing may panic, and a journal may change only the settings that it names.
+//! Opens files of any content as the results of a sweep, a journal, a recorded host and a log of decisions. Each must
+//! be refused with a message or be usable, without a panic, and a journal may change only the settings that it names.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

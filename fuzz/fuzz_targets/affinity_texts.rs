@@ -1,5 +1,5 @@
-//! Reads any text as a load's output, as varied values, and as the kernel's files of a host. Whatever is accepted must be
-//! plausible; nothing may panic.
+//! Reads any text as a load's output, as varied values, and as the kernel's files of a host. Accepted texts must have
+//! plausible values; no parser may panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

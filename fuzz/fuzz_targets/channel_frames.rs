@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let (mut flow, mut assembly) = (Flow::new(SLOTS), Assembly::new(MAX_MESSAGE));
     let mut frames = data.chunks(HEADER_BYTES + 24);
     if data.first().is_some_and(|byte| byte % 2 == 0) {
-        // A valid hello, so that the frames behind it are looked at.
+        // A valid hello, so that the reader also parses the frames after it.
         let hello = Header { kind: FrameKind::Hello, credits: 0, total: 0, id: 0 };
         flow.received(&hello, &Hello { slot_bytes: 64, slots: 3 }.encode()).unwrap();
         frames.next();

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 const HEADER: usize = 12;
 const DIGEST: usize = 32;
 const CYCLES: u64 = 2_000;
-/// Bytes that choose a change of the description: which value, which kind of new one, and the new one.
+/// Bytes that choose a change of the description: the changed value, the kind of the new one, and the new one.
 const CHANGE: usize = 2 + 1 + 8;
 const CHANGES: usize = 4;
 

@@ -1,5 +1,5 @@
-//! Parses random text as a list and as a mask of CPUs. Each must be rejected or accepted, and what is accepted must
-//! read back the same after printing, in both formats.
+//! Parses random text as a list and as a mask of CPUs. Each must be rejected or accepted, and accepted sets must parse
+//! to the same set after printing, in both formats.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Sends frames of a guest to a network in user mode that reaches nothing outside. Its answers must fit a NIC.
+//! Sends frames of a guest to a network in user mode without access to the outside. Its answers must fit a NIC.
 #![no_main]
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! Parses random text as a placement request and a host. Each must be rejected with a message or accepted; placements
-//! must fit the hosts; nothing may panic.
+//! must fit the hosts; no input may cause a panic.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

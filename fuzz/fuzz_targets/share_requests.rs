@@ -1,4 +1,4 @@
-//! Sends requests to a shared folder. They must not change a file beside it, and each reply must fit in its room.
+//! Sends requests to a shared folder. They must not change a file beside it, and each reply must fit its buffer.
 #![no_main]
 
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use libfuzzer_sys::fuzz_target;
 use longma_share::{Access, MAX_MESSAGE_BYTES, Share};
 
-/// A folder with the shared one and a file beside it.
+/// A folder that contains the shared folder and a file.
 static FOLDER: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = std::env::temp_dir().join(format!("share-requests-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("shared/inner")).expect("the host has a temporary folder");
@@ -23,7 +23,7 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(share.serve(FIRST, MAX_MESSAGE_BYTES).expect("there is a reply")[4], 101);
     assert_eq!(share.serve(ATTACH, MAX_MESSAGE_BYTES).expect("there is a reply")[4], 105);
     let mut rest = data;
-    // The length of a request's fields, its kind, and the room for the reply.
+    // The length of a request's fields, its kind, and the length of the reply's buffer.
     while let Some((&[bytes, kind, room], behind)) = rest.split_first_chunk() {
         let (fields, behind) = behind.split_at(usize::from(bytes).min(behind.len()));
         let length = (7 + fields.len()) as u32;

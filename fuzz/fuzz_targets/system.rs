@@ -12,7 +12,7 @@ const CYCLES: u64 = 5_000;
 /// The first bytes of the input choose the registers, the others are code.
 const REGISTERS: usize = 31;
 
-/// Where something is; a register is one of these plus a small offset.
+/// Addresses of memory and devices; a register is one of these plus a small offset.
 const ADDRESSES: [u64; 12] = [
     CODE,
     0x1000,

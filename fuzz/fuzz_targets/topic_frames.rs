@@ -1,4 +1,5 @@
-//! What a publisher and a client of a topic say to each other: any bytes are an error, or a frame that encodes to itself.
+//! Frames between a publisher and a client of a topic: any bytes are an error, or a frame that encodes to the same
+//! bytes.
 
 #![no_main]
 

@@ -1,5 +1,4 @@
-//! Random bytes of a client, at the reader of requests: they are read or refused, within the limit, whatever the pieces in
-//! which they arrive.
+//! Random bytes of a client, split at random: the reader of requests accepts or refuses them, within its limit.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! Decodes random bytes as a block, an index, a manifest and a batch of a map of sorted runs, as if their checksum were correct,
-//! and opens a device with a damaged block. Nothing may panic, and no answer may be wrong.
+//! Decodes random bytes as a block, an index, a manifest and a batch of a map of sorted runs, as if their checksum were correct, and opens a device
+//! with a damaged block. No operation may panic, and no answer may be wrong.
 
 #![no_main]
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 create_exception!(longma._native, TopicClosed, PyException, "The publisher has closed the topic.");
 create_exception!(longma._native, PublisherDied, PyException, "The publisher's process has died.");
 
-/// How long a wait lasts before Python looks for signals.
+/// The interval of a wait at which Python checks for signals.
 const SIGNALS: Duration = Duration::from_millis(50);
 
 fn raised(error: Error) -> PyErr {

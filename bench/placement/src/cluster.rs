@@ -24,7 +24,8 @@ pub struct ClusterOptions {
     pub seconds: f64,
     /// Requests in flight per scheduler in the first part.
     pub window: usize,
-    /// Answers per second and scheduler of which the second part's load is 70 %; by default, the first part's rate.
+    /// The second part's load is 70 % of this rate, answers per second and scheduler; by default, the first part's
+    /// rate.
     pub rate: Option<f64>,
     pub seed: u64,
 }

@@ -39,7 +39,7 @@ enum What {
         /// Simulated days.
         #[arg(long, default_value_t = 30.0)]
         days: f64,
-        /// Parts of all memory that would be in use if nothing were refused.
+        /// Offered load as fractions of all memory.
         #[arg(long, value_delimiter = ',', default_value = "1.0,1.1")]
         load: Vec<f64>,
         /// Parts of the virtual machines that have two virtual nodes.
@@ -72,7 +72,7 @@ enum What {
         /// Requests in flight in the first part.
         #[arg(long, default_value_t = 64)]
         window: usize,
-        /// Answers per second of which the second part's load is 70 % [default: the first part's rate].
+        /// The second part's load is 70 % of this rate, answers per second [default: the first part's rate].
         #[arg(long)]
         rate: Option<f64>,
         /// Folder for the SQLite file [default: a temporary folder].
@@ -100,7 +100,8 @@ enum What {
         /// Requests in flight per scheduler in the first part.
         #[arg(long, default_value_t = 64)]
         window: usize,
-        /// Answers per second and scheduler of which the second part's load is 70 % [default: the first part's rate].
+        /// The second part's load is 70 % of this rate, answers per second and scheduler [default: the first part's
+        /// rate].
         #[arg(long)]
         rate: Option<f64>,
     },

@@ -1,5 +1,5 @@
-//! Quality of placement: what policies refuse on fleets with many arrivals and departures, and how many virtual machines
-//! of several nodes fit on a host.
+//! Quality of placement: the refusals of policies on fleets with many arrivals and departures, and the number of
+//! virtual machines of several nodes that fit on a host.
 
 use longma_placement::fleet::{self, Rng};
 use longma_placement::host::{Host, Node, Pool, uniform_distances};
@@ -15,11 +15,11 @@ const BEFORE_HOURS: f64 = 2160.0;
 /// Number of draws for the means that determine the rate of arrivals.
 const DRAWS: u32 = 100_000;
 
-/// What is simulated.
+/// The parameters of a simulation.
 pub struct Fleet {
     pub hosts: usize,
     pub days: f64,
-    /// Part of all memory that would be in use if nothing were refused.
+    /// Offered load as a fraction of all memory.
     pub load: f64,
     /// Part of the virtual machines that have two virtual nodes.
     pub two_nodes: f64,
@@ -145,7 +145,7 @@ pub fn capacity(nodes: u32, cells: u32, hosts: u32, seed: u64) -> Value {
 fn count_fitting(free_cpus: &[u32], cells: u32, strategy: Strategy) -> u32 {
     let node = |id: u32| Node {
         id,
-        // One more for the host itself.
+        // One CPU more for the host itself.
         cores: (id * 100..=id * 100 + NODE_CPUS).map(|cpu| [cpu].into_iter().collect()).collect(),
         memory: vec![Pool { page_kib: 4, mib: 1 << 20 }],
     };

@@ -1,5 +1,5 @@
-//! Measures `longma-channel`, with its default options, and a Unix socket for the same transfers: messages that are answered, and
-//! a stream in pieces of 64 KiB. Both sides sleep when there is nothing to receive, as programs do.
+//! Measures `longma-channel`, with its default options, and a Unix socket for the same transfers: messages that are answered, and a stream in pieces
+//! of 64 KiB. Both sides sleep while they wait, as programs do.
 
 use crate::processes::{Cores, fresh_name, measure, time_ns};
 use longma_channel::{Connection, Listener};

@@ -30,7 +30,7 @@ fn row(
     Row { section, name, unit, measure: Box::new(measure) }
 }
 
-/// All measurements. The first row of a section is its limit, which the others are divided by.
+/// All measurements. The first row of a section is its limit, by which the other rows are divided.
 fn rows() -> Vec<Row> {
     let mut rows = vec![
         row("8 bytes, one way", "the limit: a cache line handed over", "ns", |c| {

@@ -1,7 +1,6 @@
 //! Measures publish and subscribe, one to one and one to four: `longma-pubsub` and iceoryx2. The publisher writes each
 //! message in place, and each subscriber copies it out. All poll. The publisher has the first core, and all subscribers
-//! share the second one, where they yield when there is nothing to receive.
-//! Source: iceoryx2's documentation.
+//! share the second one, where they yield while they wait. Source: iceoryx2's documentation.
 
 use crate::processes::{Cores, fresh_name, measure_many, time_ns};
 use iceoryx2::prelude::*;
@@ -9,7 +8,7 @@ use iceoryx2::service::port_factory::publish_subscribe::PortFactory as Topic;
 use longma_pubsub::{Options, Overflow, Publisher, Subscriber};
 use std::time::Duration;
 
-/// The number of messages by which a subscriber can be behind, for both.
+/// The queue length of a subscriber, for both libraries.
 const DEPTH: usize = 16;
 /// The size of an answer, bytes.
 const ANSWER: usize = 8;
@@ -106,7 +105,7 @@ fn receive(from: &mut Receive, to: &mut [u8], shares: bool) {
     }
 }
 
-/// Runs `client` with a publisher of `bytes` bytes, and with what receives the answers of each subscriber. A subscriber
+/// Runs `client` with a publisher of `bytes` bytes, and with the receivers of each subscriber's answers. A subscriber
 /// answers every `interval` messages, `messages` in all.
 fn measure(
     cores: Cores,

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
 
-/// The pieces measured so far, and the engines' folder.
+/// A campaign: the pieces measured so far, and the engines' folder.
 pub struct Campaign {
     options: Options,
     pieces: Vec<Piece>,

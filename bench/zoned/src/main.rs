@@ -53,7 +53,7 @@ pub struct Options {
     /// Folder for the engines' files [default: a temporary folder].
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// Store results in this file, one JSON line per piece, and measure only what it lacks.
+    /// Store results in this file, one JSON line per piece, and measure only missing pieces.
     #[arg(long, value_name = "FILE", requires = "folder")]
     results: Option<PathBuf>,
     /// End a piece of loading, inserting or mixing after this many seconds; the next piece continues there.
@@ -83,7 +83,7 @@ impl Options {
     }
 }
 
-/// When writes become durable.
+/// Durability of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
@@ -160,7 +160,7 @@ fn run_all(options: &Options) -> Outcome {
         None => vec![Durability::Synced, Durability::Unsynced],
     };
     if let Some(mib) = options.memory_limit_mib() {
-        // Report a missing memory limit once, before anything is measured.
+        // Report a missing memory limit once, before the first measurement.
         memory::Limit::new(mib << 20)?;
     }
     let mut campaign = Campaign::open(options)?;

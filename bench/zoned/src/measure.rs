@@ -114,8 +114,8 @@ pub struct Piece {
     pub load_average: f64,
 }
 
-/// Runs a phase from an operation on, until it is done or `most_seconds` have passed. `folder` is empty if the phase
-/// needs that; otherwise it is as the previous piece left it.
+/// Runs a phase from an operation on, until it is done or `most_seconds` have passed. `folder` is empty for the first
+/// piece of a phase that starts afresh; otherwise it has the previous piece's files.
 pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: &Path) -> Fallible<Piece> {
     let before = disk_bytes(folder)?;
     let open = || engine::open(&task.engine, folder, task.durability, (task.cache_mib as usize) << 20);

@@ -144,7 +144,10 @@ mod tests {
         assert_eq!(hierarchy(NEWER, "0::/\n"), at("/sys/fs/cgroup", "memory.max"));
         // In a container, the mount's root is not the hierarchy's.
         let inside = "25 22 0:22 /docker/a /sys/fs/cgroup rw - cgroup cgroup rw,memory\n";
-        assert_eq!(hierarchy(inside, "4:memory:/docker/a/b\n"), at("/sys/fs/cgroup/b", "memory.limit_in_bytes"));
+        assert_eq!(
+            hierarchy(inside, "4:memory:/docker/a/b\n"),
+            at("/sys/fs/cgroup/b", "memory.limit_in_bytes")
+        );
     }
 
     #[test]
