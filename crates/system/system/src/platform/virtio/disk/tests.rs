@@ -237,7 +237,7 @@ fn a_chain_of_images_has_a_limit() {
     }
     open(&path(16), &DiskOptions::default()).expect("16 backing images");
     let error = open(&path(17), &DiskOptions::default()).expect_err("17 backing images");
-    assert!(error.contains("more than 16 images"), "{error}");
+    assert!(error.contains("more than 16 backing images"), "{error}");
 }
 
 #[test]
