@@ -235,12 +235,12 @@ impl Lowering<'_> {
         folds.then_some(folded)
     }
 
-    /// What is known about a source register's value.
+    /// The known width of a source register's value.
     pub(super) fn width(&self, number: u8) -> Width {
         if general(number) == 0 { Width::of(0) } else { self.widths[usize::from(number)] }
     }
 
-    /// What is known about the result of an instruction that has not been executed yet.
+    /// The known width of the result of an instruction that has not been executed yet.
     pub(super) fn width_of(&self, i: Instruction) -> Width {
         use Op::*;
         let (s, t) = (self.width(i.rs()), self.width(i.rt()));

@@ -102,9 +102,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// Emits an indirect jump. Returns jump through r1 with offset 0, the LoongArch return idiom. Other jumps use a
-    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, in case
-    /// the target is not translated yet.
+    /// Emits an indirect jump. A return uses r1 and offset 0, the LoongArch return idiom. Other jumps have a nonzero
+    /// offset, so that the host does not predict them as returns. The offset also encodes the register, in case the
+    /// target is not translated yet.
     fn jump_to_register(&mut self, pc: u64, rs: u8) {
         let source = self.target_across_slot(pc, rs, 0);
         let is_return = source == 31 && self.predicts_returns;

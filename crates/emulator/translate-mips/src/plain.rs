@@ -115,7 +115,7 @@ impl Lowering<'_> {
         self.note(written, value, width);
     }
 
-    /// Records what is known about a register that an instruction has written.
+    /// Records the known value or width of a register that an instruction has written.
     pub(super) fn note(&mut self, written: u8, value: Option<i64>, width: Width) {
         if written != 0 {
             self.known[usize::from(written)] = value.filter(|_| general(written) != 0);
@@ -131,7 +131,7 @@ impl Lowering<'_> {
         let (to, from) = (general(i.rt()), self.read(i.rs()));
         let overflow = self.trap(OVERFLOW as i32);
         self.assembler.immediate(La::AddiD, SCRATCH, from, i.imm());
-        // Without an overflow, the sum is on the side of the operand that the sign of the constant indicates.
+        // Without an overflow, the sum is less than the operand exactly if the constant is negative.
         let (j, d) = if i.imm() < 0 { (from, SCRATCH) } else { (SCRATCH, from) };
         self.assembler.jump(Code { j, d, ..Code::new(La::Blt) }, JumpTarget::Label(overflow));
         self.assembler.copy(to, SCRATCH);

@@ -42,7 +42,7 @@ impl Serialize for Axis {
 
 impl Value for Axis {
     fn kind() -> String {
-        "list of values, or range: { from, to, step } or { from, to, factor }".into()
+        "list of values, or range".into()
     }
 
     fn read(node: &Node<'_>, problems: &mut Problems) -> Option<Self> {

@@ -110,18 +110,18 @@ part! {
         banks: u32 = 1,
         /// How an address selects the set.
         index: CacheIndex = CacheIndex::Bits,
-        /// Time from a load's issue to its use for a hit in this cache, without contention.
+        /// Load-to-use latency of a hit, without contention.
         latency: Option<Latency>,
-        /// Bandwidth of a bank towards the core; by default half a line per cycle in a shared cache, and unlimited in a
-        /// private one. Of a first level, the core's memory units are the bandwidth.
+        /// Bandwidth of a bank towards the core; by default half a line per cycle in a shared cache, unlimited in a
+        /// private one. A first level has that of the core's memory units.
         bandwidth: Option<Bandwidth>,
-        /// The next level, which a miss goes to: a cache, or "memory".
+        /// The next level: a cache, or "memory".
         next: Name,
         /// Which line is evicted.
         replacement: Replacement = Replacement::Unknown,
-        /// Whether it contains the lines of the levels above.
+        /// Relation to the lines of the levels above.
         inclusion: Inclusion = Inclusion::NonInclusive,
-        /// When a write is passed to the next level; shared caches write back.
+        /// Write policy; shared caches write back.
         write: WritePolicy = WritePolicy::Back,
         /// How copies are kept coherent.
         coherence: Coherence = Coherence::None,
@@ -161,11 +161,11 @@ part! {
         kind: PrefetcherKind,
         /// Lines prefetched at a time.
         degree: u32 = 1,
-        /// How far ahead it prefetches, in lines (stride: in strides).
+        /// Prefetch distance, in lines (stride: in strides).
         distance: u32 = 1,
         /// Streams, or instructions, tracked at a time.
         streams: u32 = 16,
-        /// Whether it continues past the end of a page if the next virtual page is also the next physical page.
+        /// Whether it crosses page boundaries if the next virtual page is the next physical page.
         crosses_pages: bool = false,
         /// Where the numbers come from.
         source: Cited,

@@ -55,7 +55,7 @@ part! {
         cores: u32,
         /// Caches shared by its cores, by name.
         caches: Vec<Name>,
-        /// The operating system's numbers of its hardware threads, below 8192, such as "0-3,8" (discovered hosts only).
+        /// The operating system's numbers of its hardware threads, such as "0-3,8"; in discovered hosts.
         cpus: Option<String>,
     }
 }
@@ -67,7 +67,7 @@ part! {
         memory: Name,
         /// Number of identical controllers.
         count: u32 = 1,
-        /// Capacity of the memory of all of them together.
+        /// Their total memory capacity.
         capacity: Option<Size>,
     }
 }
@@ -93,9 +93,9 @@ part! {
         name: String,
         /// How the parts are connected.
         kind: CrossbarKind = CrossbarKind::Crossbar,
-        /// What sends requests: "cores", caches, ports, other crossbars.
+        /// Senders of requests: "cores", caches, ports, other crossbars.
         masters: Vec<Name>,
-        /// What responds to requests: caches, "memory", ports, other crossbars.
+        /// Responders: caches, "memory", ports, other crossbars.
         slaves: Vec<Name>,
         /// Number of master ports; by default the number of masters.
         master_ports: Option<u32>,

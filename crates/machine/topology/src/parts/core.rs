@@ -129,7 +129,7 @@ choice! {
 }
 
 choice! {
-    /// When a load may pass older stores whose addresses are not known yet.
+    /// When a load may pass older stores with unknown addresses.
     pub enum LoadOrder = "a load ordering policy" {
         /// If none of them will turn out to have the same address: an ideal that no real core reaches.
         Ideal = "ideal",
@@ -180,11 +180,11 @@ part! {
         retire_width: Option<u32>,
         /// Entries of the reorder buffer.
         rob_entries: Option<u32>,
-        /// Entries of the integer scheduler; without it, only the reorder buffer limits waiting operations.
+        /// Entries of the integer scheduler; by default the reorder buffer is the limit.
         int_queue_entries: Option<u32>,
-        /// Entries of the floating-point scheduler; without it, its operations wait in the integer scheduler.
+        /// Entries of the floating-point scheduler; by default the integer scheduler serves both.
         fp_queue_entries: Option<u32>,
-        /// Entries of the memory scheduler, or of the joint load/store queue of cores that have one.
+        /// Entries of the memory scheduler, or of a joint load/store queue.
         memory_queue_entries: Option<u32>,
         /// Entries of the load queue.
         load_queue_entries: Option<u32>,
@@ -206,7 +206,7 @@ part! {
         units: Vec<Unit>,
         /// Latency and throughput of each class of operations.
         operations: Map<Timing>,
-        /// A table of measured timings of single instructions, which takes precedence over the classes.
+        /// A table of measured timings of single instructions, used before the classes.
         instruction_timing: Option<InstructionTiming>,
         /// Translation lookaside buffers.
         tlbs: Vec<Tlb>,
@@ -242,14 +242,14 @@ part! {
         table_entries: Option<u32>,
         /// Branches in the global history.
         history_bits: Option<u32>,
-        /// Kind of predictor of the targets of indirect jumps and calls.
+        /// Predictor of the targets of indirect jumps and calls.
         indirect: IndirectPredictor = IndirectPredictor::TargetCache,
         /// Targets that it holds: 1 to 1048576; by default 512.
         indirect_entries: Option<u32>,
-        /// Length of its history: for `target-cache` 1 to 16 indirect branches, by default 4; for `ittage` 10 to 256 bits,
-        /// by default 128. A conditional branch adds one bit, an indirect branch ten.
+        /// Length of its history: for `target-cache` 1 to 16 indirect branches (4); for `ittage` 10 to 256 bits (128),
+        /// one per conditional and ten per indirect branch.
         indirect_history: Option<u32>,
-        /// What is fetched after a mispredicted branch until it is resolved.
+        /// Fetch after a mispredicted branch until it is resolved.
         wrong_path: WrongPath = WrongPath::NotFetched,
         /// Where the numbers come from.
         source: Cited,
@@ -262,7 +262,7 @@ part! {
     pub struct MemoryOrder = "memory order" {
         /// When a load may pass older stores whose addresses are not known yet.
         loads: LoadOrder,
-        /// Entries of the predictor's table, for `counters` and `store-sets`: 1 to 1048576; by default 1024.
+        /// Entries of the table of `counters` and `store-sets`, 1 to 1048576; by default 1024.
         table_entries: Option<u32>,
         /// Where the numbers come from.
         source: Cited,
@@ -288,7 +288,7 @@ part! {
     pub struct Timing = "operation" {
         /// Cycles from issue to the issue of a dependent operation.
         latency: Cycles,
-        /// Cycles between the issue of two operations to the same unit.
+        /// Cycles between operations issued to one unit.
         interval: Cycles = Cycles::new(1),
         /// Where the numbers come from.
         source: Cited,
@@ -333,10 +333,10 @@ part! {
         pages_per_entry: u32 = 1,
         /// Page sizes supported; by default all.
         page_sizes: Vec<Size>,
-        /// Added to a load that hits here after missing in the levels before.
+        /// Added to a load that hits here after misses in the levels before.
         latency: Option<Latency>,
-        /// Added to a single load that misses here and in all further levels: the page walk, or the exception with its
-        /// handler and the time until the load issues again.
+        /// Added to a single load that misses in all levels: the page walk, or the exception and its handler until the
+        /// load issues again.
         miss: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,

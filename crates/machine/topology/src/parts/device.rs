@@ -63,10 +63,9 @@ part! {
         dma_burst: Option<Size>,
         /// Default delay from the end of a frame to the interrupt.
         interrupt_delay: Option<Time>,
-        /// Whether DMA writes go into the last-level cache if that cache has DCA enabled.
+        /// Whether DMA writes allocate in a last-level cache with DCA.
         dca: bool = false,
-        /// Whether its link has flow control (IEEE 802.3, annex 31B): an end whose receive FIFO is nearly full makes
-        /// the other end pause.
+        /// Flow control by pause frames (IEEE 802.3, annex 31B) when a receive FIFO is nearly full.
         pause: bool = false,
     }
 }
@@ -98,9 +97,9 @@ part! {
         receive_buffers: u32,
         /// Time from the firmware starting a DMA to its first byte.
         dma_start: Time,
-        /// Time of an uncached word write to SRAM by the host.
+        /// Time of an uncached SRAM word write by the host.
         pio_write: Time,
-        /// Time of an uncached word read from SRAM by the host.
+        /// Time of an uncached SRAM word read by the host.
         pio_read: Time,
         /// Minimum time between two interrupts.
         interrupt_interval: Time,
@@ -122,7 +121,7 @@ part! {
         zone_capacity: Size,
         /// Number of sequential zones.
         zones: u32,
-        /// Number of conventional zones; they precede the sequential ones.
+        /// Number of conventional zones, before the sequential ones.
         conventional_zones: u32 = 0,
         /// Maximum number of open zones.
         max_open: Option<u32>,
@@ -142,11 +141,11 @@ part! {
         erase: Option<Time>,
         /// Transfer rate of a flash channel.
         channel_rate: Option<TransferRate>,
-        /// Fixed latency of a read, for a device whose flash is not modelled.
+        /// Fixed latency of a read, without modelled flash.
         read_latency: Option<Time>,
-        /// Fixed latency of a write or append, for such a device.
+        /// Fixed latency of a write or append, likewise.
         write_latency: Option<Time>,
-        /// Fixed latency of a zone reset, for such a device.
+        /// Fixed latency of a zone reset, likewise.
         reset_latency: Option<Time>,
     }
 }

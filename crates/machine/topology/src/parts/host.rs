@@ -16,11 +16,11 @@ pub const SYSTEM_CALL: Latency = Latency::Cycles(Cycles::new(400));
 part! {
     /// A host, or several identical ones.
     pub struct Host = "host" {
-        /// Its name; with `count` above 1 the hosts are NAME0, NAME1 and so on.
+        /// Its name; with `count` above 1, NAME0, NAME1 and so on.
         name: String,
         /// Number of identical hosts.
         count: u32 = 1,
-        /// Chips by name, one per socket, in the order of the sockets (`chip0`, `chip1` ...).
+        /// Chips by name, one per socket (`chip0`, `chip1` ...).
         chips: Vec<Name>,
         /// Links between chips or NUMA nodes.
         links: Vec<Link>,
@@ -30,7 +30,7 @@ part! {
         buses: Vec<Bus>,
         /// Installed devices.
         devices: Vec<Placed>,
-        /// Costs of the operating system.
+        /// The operating system and its CPU times, by default 0.
         os: Option<Os>,
         /// Measured core-to-core transfer of a cache line.
         core_to_core: Option<CoreToCore>,
@@ -66,11 +66,11 @@ part! {
 part! {
     /// Distances between the NUMA nodes of a host, in the order of the nodes.
     pub struct Distances = "distances" {
-        /// Load-to-use latency of memory on an idle machine: row = core's node, column = memory's node.
+        /// Load-to-use latency on an idle machine: row = core's node, column = memory's node.
         latency: Option<Matrix<Time>>,
         /// Relative distances; 10 = local (ACPI SLIT).
         slit: Option<Matrix<u32>>,
-        /// Read bandwidth of all cores of a node: row = cores' node, column = memory's node.
+        /// Read bandwidth of a node's cores, with the same rows and columns.
         bandwidth: Option<Matrix<BitRate>>,
         /// False if `latency` may differ between the two directions.
         symmetric: bool = true,
@@ -86,7 +86,7 @@ part! {
     pub struct Bus = "bus" {
         /// Its name.
         name: String,
-        /// Where it is attached: a chip (`chip0`), a chip's port (`chip0.ht0`), or another bus.
+        /// Its attachment: a chip (`chip0`), a chip's port (`chip0.ht0`), or another bus.
         on: Name,
         /// Its protocol.
         protocol: Protocol,
@@ -102,9 +102,9 @@ part! {
         sustained_read: Option<Bandwidth>,
         /// One-way latency of bus and bridge without contention.
         latency: Option<Latency>,
-        /// Time of a core's read of a device register on this bus.
+        /// Time of a device register read by a core.
         register_read: Option<Latency>,
-        /// Time of a core's posted write to a device register on this bus.
+        /// Time of a posted device register write by a core.
         register_write: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
@@ -120,7 +120,7 @@ part! {
         name: String,
         /// Its type, by name.
         device: Name,
-        /// Where it is attached: a bus, a chip (`chip0`) or a chip's port (`chip0.mac0`).
+        /// Its attachment: a bus, a chip (`chip0`) or a chip's port (`chip0.mac0`).
         on: Name,
     }
 }
@@ -132,27 +132,23 @@ part! {
         kernel: Option<String>,
         /// Page size.
         page_size: Option<Size>,
-        /// CPU time from a device's signal to the first instruction of the handler; by default 0.
+        /// From a device's signal to the handler's first instruction.
         interrupt: Option<Latency>,
-        /// CPU time from the handler to the deferred work it schedules, and back to the interrupted thread; by default
-        /// 0.
+        /// From the handler to its deferred work, and back to the interrupted thread.
         softirq: Option<Latency>,
-        /// CPU time to switch between threads, or from idle to a thread; by default 0.
+        /// A switch between threads, or from idle to a thread.
         context_switch: Option<Latency>,
-        /// CPU time to make a thread runnable, on the core that wakes it; by default 0.
+        /// Making a thread runnable, on the waking core.
         wake_up: Option<Latency>,
-        /// CPU time to notify another core that it has a thread to run, on that core, its interrupt included; by
-        /// default 0.
+        /// Notifying another core of a thread to run, on that core, with its interrupt.
         wake_up_interrupt: Option<Latency>,
-        /// CPU time of the first access to a page, without zeroing it, which the model does line by line. By default
-        /// both are free.
+        /// First access to a page, besides zeroing it line by line; without it, both are free.
         page_fault: Option<Latency>,
-        /// CPU time of a timer interrupt on a core that is not idle; by default there are none.
+        /// A timer interrupt on a busy core; without it, the timer is off.
         tick: Option<Latency>,
         /// Time between timer interrupts; needs `tick`.
         tick_interval: Option<Time>,
-        /// Cost of the shortest system call: from its instruction to the next one when the kernel has nothing to do; by
-        /// default 400 cycles.
+        /// The shortest system call, from its instruction to the next; by default 400 cycles.
         system_call: Option<Latency>,
         /// Where the numbers come from.
         source: Cited,
@@ -164,7 +160,7 @@ part! {
 part! {
     /// Measured time to transfer a written cache line from one core to another.
     pub struct CoreToCore = "core to core" {
-        /// The operating system's number of the hardware thread of each row and column.
+        /// The hardware threads of rows and columns, by the operating system's numbers.
         cpus: Vec<u32>,
         /// One-way time; the diagonal is 0.
         latency: Matrix<Time>,
@@ -214,7 +210,7 @@ part! {
         rate: BitRate,
         /// Time from the first bit in to the first bit out.
         latency: Option<Time>,
-        /// Whether it starts to forward a packet before it has received all of it.
+        /// Whether it forwards a packet before its end arrives.
         cut_through: bool = false,
         /// Where the numbers come from.
         source: Cited,

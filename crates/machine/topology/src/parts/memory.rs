@@ -56,25 +56,24 @@ part! {
         technology: Technology,
         /// Transfers per second on a data pin.
         rate: Option<TransferRate>,
-        /// Data width of a channel, without check bits. A DDR5 channel of 64 bits has two independent sub-channels.
+        /// Data width of a channel, without check bits; DDR5's 64 bits are two sub-channels.
         width: Option<Width>,
         /// Channels per controller.
         channels: u32 = 1,
-        /// Consecutive bytes in one channel before the next channel follows: a power of two; by default 256 bytes.
+        /// Consecutive bytes in one channel, a power of two; by default 256 bytes.
         interleave: Option<Size>,
         /// Ranks per channel.
         ranks: u32 = 1,
         /// Banks per rank.
         banks: Option<u32>,
-        /// Bank groups of a rank if the mapping keeps a stream of consecutive lines in one group: commands to the same
-        /// group are tCCD_L apart. Give 1 if the controller interleaves consecutive lines over the groups.
+        /// Bank groups of a rank; commands to one group are tCCD_L apart. 1 if the controller interleaves consecutive
+        /// lines over the groups.
         bank_groups: u32 = 1,
         /// Row buffer size of a rank.
         row_buffer: Option<Size>,
-        /// What happens to a row after an access.
+        /// Row policy after an access.
         page_policy: PagePolicy = PagePolicy::Open,
-        /// Column access latency (CL): a time, or cycles of the memory clock (half the transfer rate), which then scale
-        /// with `rate`.
+        /// Column access latency (CL); memory-clock cycles scale with `rate`.
         cl: Option<Latency>,
         /// Row to column delay (tRCD), likewise.
         trcd: Option<Latency>,
@@ -82,7 +81,7 @@ part! {
         trp: Option<Latency>,
         /// Row active time (tRAS), likewise.
         tras: Option<Latency>,
-        /// Which banks a refresh occupies; by default `same-bank` for DDR5 and `all-bank` otherwise.
+        /// Banks that a refresh occupies; by default `same-bank` for DDR5, else `all-bank`.
         refresh: Option<Refresh>,
         /// Average refresh interval (tREFI).
         trefi: Option<Time>,
@@ -92,7 +91,7 @@ part! {
         queue_entries: Option<u32>,
         /// Load-to-use latency on an idle machine, all cache levels included.
         latency: Option<Latency>,
-        /// Measured or stated bandwidth of all channels of a controller; by default the peak.
+        /// Measured or stated bandwidth of a controller; by default the peak.
         bandwidth: Option<Bandwidth>,
         /// Where the numbers come from.
         source: Cited,

@@ -30,7 +30,7 @@ pub(super) struct LastPage {
 
 impl LastPage {
     pub const NONE: Self =
-        Self { number: u64::MAX, physical: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
+        Self { number: u64::MAX, physical: 0, arrival: Arrival { requested_at: 0, available_at: 0 } };
 }
 
 /// An access of a core to virtual memory.
@@ -103,7 +103,7 @@ impl<'a> CorePort<'a> {
             core.last_page[unit as usize] =
                 LastPage { number: page, physical: hit_level.0 << core.page_bits, arrival };
         }
-        if at.0 < core.last_page[unit as usize].arrival.there_at {
+        if at.0 < core.last_page[unit as usize].arrival.available_at {
             return None;
         }
         let ready = entry.ready.max(at.0 + l1.latency);
@@ -269,7 +269,7 @@ impl Private {
             self.last_page[unit as usize] =
                 LastPage { number, physical: hit_level.0 << self.page_bits, arrival };
         }
-        if at.0 < self.last_page[unit as usize].arrival.there_at {
+        if at.0 < self.last_page[unit as usize].arrival.available_at {
             return None;
         }
         let physical = self.last_page[unit as usize].physical | address & ((1 << self.page_bits) - 1);
@@ -340,11 +340,11 @@ impl MemorySystem {
         let physical = translation.page.0 << page_bits;
         let mut arrival = translation.arrival;
         if self.path.timing && translation.found != Found::FirstLevel {
-            let there_at = match translation.found {
+            let available_at = match translation.found {
                 Found::Walk | Found::Missed => self.refill(core, number, at, &translation),
                 _ => at + u64::from(translation.extra_cycles),
             };
-            arrival = Arrival { asked_at: at, there_at };
+            arrival = Arrival { requested_at: at, available_at };
             self.cores[core].tlbs.set_arrival(side, space, number, arrival);
         } else if translation.found == Found::Walk {
             self.walk(core, space, number, at);

@@ -176,7 +176,7 @@ impl MemorySystem {
             return self.fetch_line(request, at);
         };
         let holders = table.get(line);
-        let asked_at = at;
+        let requested_at = at;
         let mut at = at;
         let line_bits = self.line_bits;
         let part = &mut self.domains[domain];
@@ -201,7 +201,7 @@ impl MemorySystem {
         } else {
             self.miss_separate(request, at)
         };
-        let progress = Progress { waited: progress.waited.max(waits_until(asked_at, at)), ..progress };
+        let progress = Progress { waited: progress.waited.max(waits_until(requested_at, at)), ..progress };
         let progress = self.rights_separate(request, progress);
         let other_holders = holders.mask() & !own_bit;
         let remaining_holders = if kind.writes() { 0 } else { other_holders };

@@ -62,16 +62,16 @@ pub struct Translation {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// When an access first requested it.
-    pub asked_at: u64,
+    pub requested_at: u64,
     /// When it became available.
-    pub there_at: u64,
+    pub available_at: u64,
 }
 
 impl Arrival {
     /// Returns how long an access at `at` waits for the entry, cycles. An access with an earlier time than the request,
     /// as an out-of-order core may issue, would have had to make the request itself, so it waits for the full duration.
     pub fn wait(self, at: u64) -> u64 {
-        self.there_at.saturating_sub(at.max(self.asked_at))
+        self.available_at.saturating_sub(at.max(self.requested_at))
     }
 }
 
@@ -89,7 +89,7 @@ struct FilterEntry {
 }
 
 const EMPTY: FilterEntry =
-    FilterEntry { key: u64::MAX, page: 0, slot: 0, arrival: Arrival { asked_at: 0, there_at: 0 } };
+    FilterEntry { key: u64::MAX, page: 0, slot: 0, arrival: Arrival { requested_at: 0, available_at: 0 } };
 
 /// The TLBs of one core, with exact LRU replacement. A filter in front of the first level answers most hits. It holds
 /// only pages whose entry is in the first level and records every use, so it does not affect results.

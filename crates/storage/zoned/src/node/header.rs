@@ -28,17 +28,17 @@ pub enum Kind {
 }
 
 /// The maximum of block numbers and generations, which are stored in six bytes.
-pub const LARGEST: u64 = (1 << 48) - 1;
+pub const MAX_U48: u64 = (1 << 48) - 1;
 
 /// A decoded header. The meaning of the last two fields depends on the kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The type of the data that follows.
     pub kind: Kind,
-    /// The block that the node was written to, which detects misdirected reads and writes. At most [`LARGEST`].
+    /// The block that the node was written to, which detects misdirected reads and writes. At most [`MAX_U48`].
     pub block: u64,
     /// The generation of the checkpoint that wrote the node, or the sequence number of a journal part. At most
-    /// [`LARGEST`].
+    /// [`MAX_U48`].
     pub generation: u64,
     /// The checksum of the predecessor: of the leaf for a log, of the previous part for a journal part.
     pub base: u32,
@@ -139,10 +139,10 @@ impl Header {
     /// A description of the problem, to be appended to a message.
     pub fn peek(node: &[u8], kind: Kind) -> Result<Header, String> {
         if node.len() < HEADER_BYTES || word(node, 0) != MAGIC {
-            return Err("there is no data of a map there".into());
+            return Err("the block holds no data of a map".into());
         }
         if node[8] != kind as u8 {
-            return Err(format!("there is data of another kind ({}) there", node[8]));
+            return Err(format!("the block holds data of another kind ({})", node[8]));
         }
         if node[9] != 0 {
             return Err(format!("its encoding ({}) is not supported", node[9]));
@@ -190,14 +190,14 @@ mod tests {
 
     #[test]
     fn an_intact_older_node_is_not_accepted() {
-        let older = Header { block: LARGEST, generation: 6, bytes: 60, ..Header::default() };
-        let newer = Header { generation: LARGEST, ..older };
+        let older = Header { block: MAX_U48, generation: 6, bytes: 60, ..Header::default() };
+        let newer = Header { generation: MAX_U48, ..older };
         let (mut stored, mut meant) = (vec![0x5A; 128], vec![0x5A; 128]);
         older.seal(&mut stored);
         newer.seal(&mut meant);
-        assert_eq!(Header::open_verified(&meant, Kind::Leaf, LARGEST, checksum(&meant)), Ok(newer));
-        assert_eq!(Header::open(&stored, Kind::Leaf, LARGEST), Ok(older));
-        let refused = Header::open_verified(&stored, Kind::Leaf, LARGEST, checksum(&meant)).unwrap_err();
+        assert_eq!(Header::open_verified(&meant, Kind::Leaf, MAX_U48, checksum(&meant)), Ok(newer));
+        assert_eq!(Header::open(&stored, Kind::Leaf, MAX_U48), Ok(older));
+        let refused = Header::open_verified(&stored, Kind::Leaf, MAX_U48, checksum(&meant)).unwrap_err();
         assert!(refused.contains("checkpoint 6"), "{refused}");
     }
 

@@ -4,7 +4,7 @@
 //! Source: the ZB+-tree paper's head nodes (ptr = {state, addr, log_addr}). Unlike in the paper, interior nodes have no
 //! logs; the book's page on the design explains why.
 
-use super::header::{HEADER_BYTES, Header, Kind, LARGEST, read_u48, u48_bytes};
+use super::header::{HEADER_BYTES, Header, Kind, MAX_U48, read_u48, u48_bytes};
 
 /// A pointer to a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ const LEAF_HEAD_ENTRY_BYTES: usize = 2 + 6 + 6 + 4;
 /// The size of an entry of another node without its key, bytes: key length, address, checksum.
 const INNER_ENTRY_BYTES: usize = 2 + 6 + 4;
 /// The address of the log of a leaf that has none.
-const NO_LOG: u64 = LARGEST;
+const NO_LOG: u64 = MAX_U48;
 
 /// The maximum level. A tree with at least two children per node cannot be higher if block numbers have 64 bits.
 const MAX_LEVEL: u16 = 64;
@@ -130,7 +130,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read_back(
             keys in prop::collection::btree_set(prop::collection::vec(any::<u8>(), 0..12), 1..16),
-            level in 1..4u16, homes in 0..LARGEST - 16, log in prop::option::of(0..NO_LOG), checksum in any::<u32>(),
+            level in 1..4u16, homes in 0..MAX_U48 - 16, log in prop::option::of(0..NO_LOG), checksum in any::<u32>(),
         ) {
             let log = log.filter(|_| level == 1);
             let pointer = |index: usize| Pointer { home: homes + index as u64, log, checksum };

@@ -8,6 +8,6 @@ mod inner;
 mod page;
 mod page_memory;
 
-pub use header::{HEADER_BYTES, Header, Kind, LARGEST, checksum};
+pub use header::{HEADER_BYTES, Header, Kind, MAX_U48, checksum};
 pub use inner::{InnerRecord, Pointer};
 pub use page::{EXTENT_BYTES, Extent, Page, Value};

@@ -2,7 +2,7 @@
 
 use crate::device::{AlignedBuffer, Block, ZonedDevice};
 use crate::error::{Error, Result};
-use crate::node::{LARGEST, Value};
+use crate::node::{MAX_U48, Value};
 use crate::store::io::Io;
 use crate::store::journal::batch::Batch;
 use crate::store::journal::parts::{Journal, Position};
@@ -242,7 +242,7 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
             "it has fewer than 6 sequential zones: the journal takes up to 2, and 2 are kept in reserve",
         );
     }
-    if geometry.blocks() >= LARGEST {
+    if geometry.blocks() >= MAX_U48 {
         return unsuitable("it has too many blocks: block numbers have six bytes");
     }
     check_slots(device, node_bytes)?;
@@ -264,7 +264,7 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
 fn first_generation<D: ZonedDevice>(device: &D) -> u64 {
     let published = Superblock::candidates(device).ok().and_then(|mut found| found.pop());
     // An incomplete checkpoint of the old map may have written nodes of its next generation.
-    published.map(|superblock| superblock.generation + 2).filter(|first| *first < LARGEST / 2).unwrap_or(1)
+    published.map(|superblock| superblock.generation + 2).filter(|first| *first < MAX_U48 / 2).unwrap_or(1)
 }
 
 /// The space of an empty device.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock};
 
 /// The log address of a leaf without a log.
-pub(crate) const NO_LOG: u64 = crate::node::LARGEST;
+pub(crate) const NO_LOG: u64 = crate::node::MAX_U48;
 
 /// The block addresses of a leaf and of its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ const HEADER: u64 = 0x4000;
 const DATA: u64 = 0x5000;
 const STATUS: u64 = 0x8000;
 /// Bytes of memory that tests use.
-const LOOKED_AT: usize = 0x1_0000;
+const TEST_BYTES: usize = 0x1_0000;
 
 const NEXT: u16 = 1;
 const WRITABLE: u16 = 2;
@@ -38,7 +38,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A disk each of whose bytes is the low byte of its sector's number.
+    /// A disk in which each byte is the low byte of its sector's number.
     fn new() -> Self {
         let mut image = tempfile::NamedTempFile::new().expect("the host has a temporary folder");
         for sector in 0..SECTORS {
@@ -181,9 +181,9 @@ fn a_head_beyond_the_table_stops_the_device_until_it_is_reset() {
 fn a_device_that_is_not_master_of_the_bus_leaves_memory_alone() {
     let mut bench = Bench::new().start();
     bench.config(4, 2, 2);
-    let before = bench.get(0, LOOKED_AT);
+    let before = bench.get(0, TEST_BYTES);
     bench.descriptor(0, DATA, 512, WRITABLE, 0);
-    let described = bench.get(0, LOOKED_AT);
+    let described = bench.get(0, TEST_BYTES);
     assert!(bench.notify(0).messages.is_empty());
     assert_eq!(bench.get(USED, 16), before[USED as usize..][..16]);
     assert_eq!(bench.get(DATA, 512), described[DATA as usize..][..512]);
@@ -237,7 +237,7 @@ fn many_descriptors_are_reported_in_few_ranges() {
 
 /// An address in the memory that tests use, near its end, or anywhere.
 fn address() -> impl Strategy<Value = u64> {
-    prop_oneof![6 => 0..LOOKED_AT as u64, 1 => (64 << 20) - 64..(64u64 << 20) + 64, 1 => any::<u64>()]
+    prop_oneof![6 => 0..TEST_BYTES as u64, 1 => (64 << 20) - 64..(64u64 << 20) + 64, 1 => any::<u64>()]
 }
 
 fn descriptor() -> impl Strategy<Value = (u64, u32, u16, u16)> {
@@ -271,11 +271,11 @@ proptest! {
             bench.write(0x28, 8, available);
             bench.write(0x30, 8, used);
         }
-        let before = bench.get(0, LOOKED_AT);
+        let before = bench.get(0, TEST_BYTES);
         let effects = bench.write(window::NOTIFY, 2, 0);
-        let after = bench.get(0, LOOKED_AT);
+        let after = bench.get(0, TEST_BYTES);
         let is_reported = |at: u64| effects.written.iter().any(|(start, end)| (*start..*end).contains(&at));
-        for at in (0..LOOKED_AT).filter(|at| before[*at] != after[*at]) {
+        for at in (0..TEST_BYTES).filter(|at| before[*at] != after[*at]) {
             prop_assert!(is_reported(at as u64), "{at:#x}");
         }
     }

@@ -129,12 +129,12 @@ proptest! {
         }
         bench.put(AVAILABLE + 2, &indices[0].to_le_bytes());
         bench.put(SEND_AVAILABLE + 2, &indices[1].to_le_bytes());
-        let before = bench.get(0, LOOKED_AT);
+        let before = bench.get(0, TEST_BYTES);
         let sent = bench.write(window::NOTIFY + 4, 2, 1);
         let received = bench.exchange();
-        let after = bench.get(0, LOOKED_AT);
+        let after = bench.get(0, TEST_BYTES);
         let reported: Vec<(u64, u64)> = sent.written.into_iter().chain(received.written).collect();
-        for at in (0..LOOKED_AT).filter(|at| before[*at] != after[*at]) {
+        for at in (0..TEST_BYTES).filter(|at| before[*at] != after[*at]) {
             prop_assert!(reported.iter().any(|(start, end)| (*start..*end).contains(&(at as u64))), "{at:#x}");
         }
     }

@@ -31,7 +31,7 @@ impl Bench {
         for (number, start, bytes) in blocks {
             self.host.write_block(number, start, &bytes)?;
         }
-        self.put(0, &other.get(0, LOOKED_AT));
+        self.put(0, &other.get(0, TEST_BYTES));
         self.available = other.available;
         Ok(())
     }

@@ -122,12 +122,12 @@ proptest! {
             bench.descriptor(1 + number as u64, address, bytes, flags, next % 6);
         }
         // The available ring, which `notify` writes.
-        let before = bench.get(0, LOOKED_AT);
+        let before = bench.get(0, TEST_BYTES);
         let effects = bench.notify(0);
-        let after = bench.get(0, LOOKED_AT);
+        let after = bench.get(0, TEST_BYTES);
         let is_reported = |at: u64| effects.written.iter().any(|(start, end)| (*start..*end).contains(&at));
         let ring = AVAILABLE as usize..AVAILABLE as usize + 64;
-        for at in (0..LOOKED_AT).filter(|at| before[*at] != after[*at] && !ring.contains(at)) {
+        for at in (0..TEST_BYTES).filter(|at| before[*at] != after[*at] && !ring.contains(at)) {
             prop_assert!(is_reported(at as u64), "{at:#x}");
         }
         prop_assert_eq!(std::fs::read(folder.path().join("file")).unwrap().len(), 7);
