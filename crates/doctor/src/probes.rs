@@ -114,7 +114,7 @@ pub fn user_namespaces() -> Found {
         });
     }
     match command.status() {
-        Ok(_) => Ok("user, mount and IPC namespaces can be made".into()),
+        Ok(_) => Ok("user, mount and IPC namespaces can be created".into()),
         Err(error) => Err(reason(&error)),
     }
 }
@@ -129,7 +129,7 @@ pub fn counters() -> Found {
             Ok(format!("counting on CPU 0; {working} of the {} general counters work", all.len()))
         }
         Err(error) => Err(match error.raw_os_error() {
-            Some(libc::ENOENT) => "this processor, or its hypervisor, has no counters".into(),
+            Some(libc::ENOENT) => "the processor or its hypervisor provides no counters".into(),
             _ => reason(&error),
         }),
     }
@@ -142,16 +142,16 @@ pub fn huge_pages() -> Found {
     // SAFETY: a new mapping at an address chosen by the kernel.
     let page = unsafe { libc::mmap(std::ptr::null_mut(), BYTES, libc::PROT_READ, flags, -1, 0) };
     if page != libc::MAP_FAILED {
-        // SAFETY: it was just mapped, and nothing refers to it.
+        // SAFETY: it was just mapped, and no reference to it exists.
         unsafe { libc::munmap(page, BYTES) };
-        return Ok("set aside by the administrator".into());
+        return Ok("reserved by the administrator".into());
     }
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let chosen = setting.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
     match chosen {
         Some(chosen @ ("always" | "madvise")) => Ok(format!("transparent huge pages: {chosen}")),
-        Some(chosen) => Err(format!("none set aside; transparent huge pages: {chosen}")),
-        None => Err("none set aside, and the kernel has no transparent huge pages".into()),
+        Some(chosen) => Err(format!("none reserved; transparent huge pages: {chosen}")),
+        None => Err("none reserved, and the kernel has no transparent huge pages".into()),
     }
 }
 
@@ -161,7 +161,7 @@ pub fn af_xdp() -> Found {
     let socket = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     if socket < 0 {
         return Err(match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EAFNOSUPPORT) => "this kernel has none".into(),
+            Some(libc::EAFNOSUPPORT) => "the kernel does not support it".into(),
             _ => refusal(),
         });
     }
@@ -182,7 +182,7 @@ pub fn io_uring() -> Found {
     }
     // SAFETY: it was just opened.
     drop(unsafe { OwnedFd::from_raw_fd(ring) });
-    Ok("rings can be made".into())
+    Ok("rings can be created".into())
 }
 
 /// Why the last system call failed.

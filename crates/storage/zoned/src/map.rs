@@ -59,7 +59,7 @@ impl<'a> KeyRange<'a> {
 /// A range of keys: any range of `std::ops` over keys that are bytes, such as `"a".."b"`, `&key[..]..` or `..`, a pair of
 /// bounds, or a [`KeyRange`].
 ///
-/// It stands for [`std::ops::RangeBounds`], whose type parameter the compiler could not infer for `..` and for ranges of
+/// Not [`std::ops::RangeBounds`], because the compiler could not infer its type parameter for `..` and for ranges of
 /// references to arrays.
 pub trait KeyBounds {
     /// The bounds.

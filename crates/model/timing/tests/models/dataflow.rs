@@ -46,7 +46,7 @@ fn program_of(steps: &[Step]) -> Program {
     Program::straight(&instructions, |index| steps[index].4)
 }
 
-/// When the last value is available if operations wait only for other values.
+/// The cycle in which the last value is available if operations wait only for other values.
 fn earliest(steps: &[Step]) -> u64 {
     let (mut registers, mut memory, mut last) = ([0; 32], BTreeMap::new(), 0);
     for &(index, d, j, k, address) in steps {

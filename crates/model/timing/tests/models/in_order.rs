@@ -103,7 +103,7 @@ fn an_unused_load_occupies_the_window_until_it_is_complete() {
 fn a_conditional_branch_before_a_trap_or_a_signal_is_counted() {
     for kind in [InOrder, OutOfOrder] {
         let mut program = Program::default();
-        // Taken or not, the next block is neither its target nor the one behind it.
+        // The next block is neither the branch's target nor the fall-through block.
         let branch = program.block_at(0x1_0000, &[Instruction { imm: 8, ..op(Op::Beq, 4, 5, 0) }]);
         let handler = program.block_at(0x2_0000, &[op(Op::AddiD, 4, 4, 0)]);
         for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! Loads that pass older stores with unknown addresses: when they may, when it is wrong, and the cost. The predictors'
-//! tables have unit tests.
+//! Tests speculative loads, which pass older stores with unknown addresses: the conditions, squashes, and costs. The
+//! predictors' tables have unit tests.
 
 use longma_loongarch::Op;
 use longma_sim::{Statistics, Value};
@@ -13,7 +13,7 @@ use crate::program::*;
 
 /// Loop iterations.
 const ROUNDS: u64 = 400;
-const PLACE: u64 = 0x10_0000;
+const ADDRESS: u64 = 0x10_0000;
 
 /// A store whose address depends on a division, followed by a load `distance` bytes from it whose address is known at
 /// once.
@@ -28,7 +28,7 @@ fn program(distance: u64) -> Program {
         // The next iteration depends on this one, as in a loop-carried dependence through memory.
         op(Op::AddD, 6, 9, 5),
     ]);
-    (0..ROUNDS).for_each(|_| program.run(block, &[PLACE, PLACE + distance]));
+    (0..ROUNDS).for_each(|_| program.run(block, &[ADDRESS, ADDRESS + distance]));
     program
 }
 
@@ -96,7 +96,7 @@ fn a_load_that_always_depends_on_a_store_is_squashed_each_time_or_learns_to_wait
 fn a_load_waits_without_speculation_for_a_store_with_late_data() {
     let mut program = Program::default();
     let block = program.block(&[op(Op::DivD, 5, 6, 7), op(Op::StD, 5, 12, 0), op(Op::LdD, 6, 12, 0)]);
-    (0..ROUNDS).for_each(|_| program.run(block, &[PLACE, PLACE]));
+    (0..ROUNDS).for_each(|_| program.run(block, &[ADDRESS, ADDRESS]));
     let cycles = |loads: &str| {
         let changes = [("loads = \"ideal\"", &*format!("loads = \"{loads}\""))];
         program.cycles(&mut model(OutOfOrder, &changes), &mut FixedData::new(4))
@@ -124,7 +124,7 @@ fn through_memory(store: Op, at: u64, from: u64, kind: ModelKind) -> u64 {
 #[test]
 fn a_load_waits_for_overlapping_unaligned_stores_only() {
     for kind in [InOrder, OutOfOrder] {
-        let cycles = |store, at, from| through_memory(store, PLACE + at, PLACE + from, kind);
+        let cycles = |store, at, from| through_memory(store, ADDRESS + at, ADDRESS + from, kind);
         let (same, different) = (cycles(Op::StD, 0, 0), cycles(Op::StD, 0, 8));
         // Bytes 0 to 6, and 2 to 7.
         for (store, at) in [(Op::StlD, 6), (Op::StrD, 2)] {
@@ -140,8 +140,8 @@ fn a_partial_store_of_an_unaligned_value_accesses_one_line() {
         for (store, at) in [(Op::StlD, 63), (Op::StrD, 57), (Op::StlW, 63), (Op::StrW, 61)] {
             let mut program = Program::default();
             let block = program.block(&[op(store, 5, 12, 0)]);
-            // Often enough to be replayed.
-            (0..ROUNDS).for_each(|_| program.run(block, &[PLACE + at]));
+            // Repeat often enough for the model to replay the block.
+            (0..ROUNDS).for_each(|_| program.run(block, &[ADDRESS + at]));
             let mut port = FixedData::new(4);
             program.cycles(&mut model(kind, &[]), &mut port);
             let inside = |&(address, bytes, _): &(u64, u32, u64)| {

@@ -64,7 +64,7 @@ impl FrontEnd {
 
     fn fetch(&mut self, index: usize, program: &[Executed], stages: &[Stages]) -> Option<()> {
         let executed = &program[index];
-        // An exception waits until everything older has retired.
+        // An exception waits until all older instructions have retired.
         let older = stages[..index].iter().map(|stages| stages.retired);
         let emptied = if executed.refill_fetch == 0 {
             0

@@ -78,7 +78,7 @@ impl Window<'_> {
                     < self.sizes.load_queue_entries
             }
             Access::Store => has_store_entry,
-            // Everything older must be complete.
+            // All older instructions must be complete.
             Access::Atomic | Access::AtomicBarrier | Access::Barrier => {
                 let mut older = self.program[..index].iter().zip(&self.stages);
                 (!self.program[index].is_store() || has_store_entry)

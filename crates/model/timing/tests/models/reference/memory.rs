@@ -8,7 +8,7 @@ use longma_sim::Cycle;
 
 use super::{Executed, LINE_BYTES, Window, front_end::line_late, happened};
 
-/// Latency of a load or a store's line, cycles.
+/// Latency of the line of a load or store, cycles.
 pub fn data_cycles(address: u64) -> u64 {
     match (address / 64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 {
         0 => 60,
@@ -65,7 +65,7 @@ impl MemoryPort for Memory {
     fn prefetch(&mut self, _: u64, _: u64, _: Cycle) {}
 }
 
-/// The same with a cache: the first access of a line has the memory's latency, later ones that of the first-level
+/// [`Memory`] with a cache: the first access of a line has the memory's latency, later ones that of the first-level
 /// cache.
 pub struct Cached {
     memory: Memory,
@@ -150,8 +150,7 @@ impl Window<'_> {
         })
     }
 
-    /// When the data of load `index` is available, which issued at `issued` and gets it from `from`; `None` if that is
-    /// not decided yet.
+    /// The cycle in which load `index`, issued at `issued`, has its data from `from`; `None` if not decided yet.
     pub fn data_at(&self, index: usize, issued: u64, from: &From) -> Option<u64> {
         let load = &self.program[index];
         Some(match from {
@@ -178,14 +177,13 @@ impl Window<'_> {
         })
     }
 
-    /// The first cycle in which a store can leave for the cache after those before `index` that have left: one line per
-    /// cycle.
+    /// The first cycle in which store `index` can leave for the cache, after older stores: one line leaves per cycle.
     pub fn next_leaves(&self, index: usize) -> u64 {
         let older = self.program[..index].iter().zip(&self.stages);
         older.filter_map(|(executed, stages)| Some(stages.left? + executed.looks())).max().unwrap_or(1)
     }
 
-    /// When a store that leaves in `cycle` is in the cache; never before an older one.
+    /// The cycle in which a store that leaves in `cycle` reaches the cache; never before an older one.
     pub fn drained_at(&self, index: usize, cycle: u64) -> u64 {
         let older = self.stages[..index].iter().filter_map(|stages| stages.drained).max();
         (cycle + data_cycles(self.program[index].address)).max(older.unwrap_or(0))

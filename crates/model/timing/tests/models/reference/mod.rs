@@ -33,9 +33,9 @@ pub enum Access {
     Nothing,
     Load,
     Store,
-    /// Atomic read-modify-write, when everything older has retired.
+    /// Atomic read-modify-write, after all older instructions have retired.
     Atomic,
-    /// The same, and a full barrier.
+    /// An atomic read-modify-write that is a full barrier.
     AtomicBarrier,
     /// No access, but other accesses do not pass it.
     Barrier,

@@ -26,7 +26,7 @@ pub fn run(sizes: Sizes, program: &[Executed]) -> Vec<Stages> {
 /// Runs `program`, in which each load collides with a passed store as often as stated in `collisions`.
 ///
 /// # Errors
-/// The index of a load that collides once more. Nothing younger may run before that collision.
+/// The index of a load that collides once more. Younger instructions must not run before that collision.
 fn attempt(sizes: Sizes, program: &[Executed], collisions: &[usize]) -> Result<Vec<Stages>, usize> {
     // A branch issues a cycle after its dispatch and takes one cycle, so the total penalty is that of the machine file.
     let depth = sizes.mispredict.saturating_sub(2);
@@ -150,7 +150,7 @@ impl Core<'_> {
     fn dispatch(&mut self, cycle: u64) {
         for _ in 0..self.window.sizes.decode_width {
             let index = self.dispatched;
-            // Anything younger than a trapping access or a colliding load would be squashed.
+            // Instructions after a trapping access or a colliding load would be squashed.
             let traps = index > 0 && (!self.window.translated[index - 1] || self.collisions[index - 1] > 0);
             if index == self.window.program.len() || traps || !self.has_room(index, cycle) {
                 return;
@@ -210,7 +210,7 @@ impl Core<'_> {
 
     fn may_issue(&self, index: usize, cycle: u64) -> bool {
         let window = &self.window;
-        // Atomic operations and barriers are not speculative: everything older must have retired.
+        // Atomic operations and barriers are not speculative: all older instructions must have retired.
         let is_serialising = match window.program[index].operation.access {
             Access::Load if window.sizes.loads == Loads::Conservative => {
                 let stores = (0..index).filter(|older| window.program[*older].is_store());
