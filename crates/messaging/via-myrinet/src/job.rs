@@ -172,7 +172,7 @@ impl<'a> Planner<'a> {
     fn host_dma(&mut self, bytes: u32, direction: Direction) {
         self.step(&steps::START_HOST_DMA);
         self.ops.push_back(Op::HostDma(bytes, direction));
-        self.step(&steps::SEE_HOST_DMA);
+        self.step(&steps::FINISH_HOST_DMA);
     }
 
     /// BVIA: translates a page with the TLB, or after a miss with the host's table, which is read by DMA.
@@ -228,7 +228,7 @@ impl<'a> Planner<'a> {
         self.lock(Engine::Send);
         self.step(&steps::START_SEND);
         self.ops.push_back(Op::Send);
-        self.step(&steps::SEE_SEND);
+        self.step(&steps::FINISH_SEND);
         self.unlock(Engine::Send);
     }
 
@@ -283,7 +283,7 @@ impl<'a> Planner<'a> {
     /// The steps for a received packet with data for `pieces`. `work` is the receive descriptor, if BVIA has one for
     /// it.
     pub fn receive(mut self, packet: &Packet, pieces: &[Piece], work: Option<&Work>) -> VecDeque<Op> {
-        self.step(&steps::SEE_PACKET);
+        self.step(&steps::ACCEPT_PACKET);
         self.ops.push_back(Op::Arm);
         self.step(&steps::PARSE_HEADER);
         if self.shares_engines {

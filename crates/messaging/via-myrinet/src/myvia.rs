@@ -20,7 +20,7 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, actions: &m
     if !station.visit_charged {
         // The end of a round: checks all rings and the receive engine. The cycles of these checks are spent first.
         station.visit_charged = true;
-        let rings = 2 * station.active() as u32 * steps::LOOK_SMALL_RING.cycles();
+        let rings = 2 * station.active() as u32 * steps::POLL_SMALL_RING.cycles();
         let flagged = station.vis.iter().filter(|vi| vi.sends.flag || vi.receives.flag).count() as u32;
         let low = flagged * steps::LOW_WATER.cycles();
         let cycles = scaled(rings + low + steps::LOOP.cycles(), settings);

@@ -300,7 +300,7 @@ impl Station {
             Kind::Bvia => 2 * self.active() as u32 * steps::POLL_DOORBELL.cycles(),
             Kind::Myvia => 0,
         };
-        scaled(polls + steps::SEE_HOST_DMA.cycles(), settings)
+        scaled(polls + steps::FINISH_HOST_DMA.cycles(), settings)
     }
 
     /// The destination of a packet's data, given by its receive descriptor or its address.

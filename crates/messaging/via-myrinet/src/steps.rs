@@ -58,13 +58,13 @@ steps! {
     /// BVIA.
     LOOK_UP = "look up translation", "page number, TLB index, compare the tag, load the frame, add the offset", [6, 3, 0, 2];
     /// BVIA.
-    MISS = "translation missed", "address of the entry in the host's table, ask for 32 bytes of it", [6, 3, 2, 2];
+    MISS = "translation missed", "address of the entry in the host's table, request 32 bytes of it", [6, 3, 2, 2];
     /// BVIA.
     FILL = "fill translation", "store tag and frame of the fetched entry", [4, 2, 2, 1];
     /// Both firmwares.
     START_HOST_DMA = "start host DMA", "host address, SRAM address, direction, count to their registers", [3, 2, 4, 2];
     /// Both firmwares.
-    SEE_HOST_DMA = "see host DMA done", "load the interrupt status, test, clear the bit", [2, 1, 1, 1];
+    FINISH_HOST_DMA = "finish host DMA", "load the interrupt status, test, clear the bit", [2, 1, 1, 1];
     /// BVIA.
     PARSE_DESCRIPTOR = "parse descriptor", "eight words of control segment; operation, count, length, VI state, MTU", [16, 14, 4, 6];
     /// BVIA.
@@ -76,13 +76,13 @@ steps! {
     /// Both firmwares.
     START_SEND = "start send DMA", "first and last address to their registers", [3, 2, 3, 2];
     /// Both firmwares.
-    SEE_SEND = "see send DMA done", "load the interrupt status, test, clear the bit", [2, 1, 1, 1];
+    FINISH_SEND = "finish send DMA", "load the interrupt status, test, clear the bit", [2, 1, 1, 1];
     /// Both firmwares.
-    BUILD_COMPLETION = "build completion", "status and length words, the host address they go to", [5, 4, 4, 2];
+    BUILD_COMPLETION = "build completion", "status and length words, their host address", [5, 4, 4, 2];
     /// Both firmwares.
     FINISH = "finish", "free the buffer, advance the queue, count", [6, 4, 4, 2];
     /// Both firmwares.
-    SEE_PACKET = "see packet", "clear the receive bit, length from the receive pointer", [4, 4, 2, 2];
+    ACCEPT_PACKET = "accept packet", "clear the receive bit, length from the receive pointer", [4, 4, 2, 2];
     /// Both firmwares.
     ARM_RECEIVE = "arm receive", "the other buffer's address and limit to the registers", [4, 2, 3, 1];
     /// Both firmwares.
@@ -92,15 +92,15 @@ steps! {
     /// Both firmwares: RDMA.
     CHECK_RDMA = "check RDMA", "region by handle, tag, bounds, permission", [10, 7, 0, 4];
     /// MyVIA.
-    LOOK_SMALL_RING = "look at small ring", "load head and tail, compare, next queue", [3, 2, 0, 1];
+    POLL_SMALL_RING = "poll small ring", "load head and tail, compare, next queue", [3, 2, 0, 1];
     /// MyVIA.
     TAKE_PHYSICAL = "take physical descriptor", "six words, operation and length, advance the head", [10, 6, 4, 3];
     /// MyVIA.
     PHYSICAL_SEGMENT = "physical segment", "address and length of one more piece", [4, 3, 0, 1];
     /// MyVIA.
-    LOW_WATER = "low-water check", "load the flag, compare the entries left with the mark", [3, 2, 0, 1];
+    LOW_WATER = "low-water check", "load the flag, compare the remaining entries with the mark", [3, 2, 0, 1];
     /// MyVIA.
-    INTERRUPT = "interrupt", "say which ring, set the bit", [2, 1, 2, 1];
+    INTERRUPT = "interrupt", "store the ring number, set the bit", [2, 1, 2, 1];
     /// MyVIA.
     CREATE_MACHINE = "create state machine", "take a free record, set state and buffer, link it", [6, 4, 5, 2];
     /// MyVIA.
