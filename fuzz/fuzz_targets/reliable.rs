@@ -1,4 +1,5 @@
-//! Sends random bytes as packets of a reliable connection, which must not panic, hang, or buffer more than agreed.
+//! Sends random bytes as packets of a reliable connection, which must not panic, hang, or exceed its negotiated
+//! buffers.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -16,8 +17,8 @@ fuzz_target!(|data: &[u8]| {
     let mut victim = Connection::accept(config, 2, &opening, b"answer", Duration::ZERO);
     let _ = victim.send(&[b"a message of our own"]);
     let (mut now, mut rest) = (Duration::ZERO, data);
-    // Each packet is a length followed by that many bytes. Magic and checksum are corrected, so that more than the
-    // parser is reached.
+    // Each packet is a length followed by that many bytes. Magic and checksum are corrected, so that packets pass the
+    // parser.
     while let Some((&length, after)) = rest.split_first() {
         let (bytes, after) = after.split_at(after.len().min(usize::from(length)));
         rest = after;

@@ -161,7 +161,7 @@ pub fn answered_ns(
     })
 }
 
-/// Messages of `bytes` bytes a second that all subscribers receive, without loss, in millions.
+/// Messages of `bytes` bytes per second that all subscribers receive, without loss, in millions.
 pub fn rate_mps(
     cores: Cores,
     library: Library,

@@ -282,7 +282,7 @@ fn table(until: Until, costs: &Costs) -> String {
         ("wall time", format!("{:.3} s", costs.wall_s)),
         ("user time", format!("{user_s:.3} s")),
         ("system time", format!("{system_s:.3} s")),
-        ("speed", format!("{:.1} million instructions a second", mips(costs))),
+        ("speed", format!("{:.1} million instructions per second", mips(costs))),
     ];
     let programs = (costs.programs.len() > 1).then(|| ("programs", costs.programs.join(", ")));
     let rows = programs.into_iter().chain(rows);

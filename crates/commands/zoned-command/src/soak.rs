@@ -129,7 +129,7 @@ fn verdict(report: &SoakReport, processor_time: bool) -> String {
     let SoakReport { records, fill, windows, mean, lowest, zones_reset, checks, problems, .. } = report;
     let mut text = format!(
         "\n{records} records, {:.1} % of the device in use at first and {:.1} % at the end; {} windows, {checks} checks\n\
-         {mean:.0} operations a second, the slowest window {lowest:.0} ({:.0} % of the mean); {zones_reset} zones reset\n",
+         {mean:.0} operations per second, the slowest window {lowest:.0} ({:.0} % of the mean); {zones_reset} zones reset\n",
         fill[0] * 100.0,
         fill[1] * 100.0,
         windows.len(),
@@ -138,7 +138,7 @@ fn verdict(report: &SoakReport, processor_time: bool) -> String {
     if let (Some(mean), Some(lowest)) = (report.processor_mean, report.processor_lowest) {
         let percent = lowest / mean * 100.0;
         text += &format!(
-            "{mean:.0} operations a second of processor time, the slowest window {lowest:.0} ({percent:.0} % of the mean)\n"
+            "{mean:.0} operations per second of processor time, the slowest window {lowest:.0} ({percent:.0} % of the mean)\n"
         );
     }
     text += &format!("the longest batch took {:.1} ms\n", report.longest_batch * 1e3);

@@ -35,7 +35,7 @@ pub enum MeasureError {
     },
 }
 
-/// The bandwidths that a number of threads reach together, in bytes a second.
+/// The bandwidths that a number of threads reach together, in bytes per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bandwidths {
     /// Number of threads.

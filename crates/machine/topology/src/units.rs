@@ -192,7 +192,7 @@ quantity! {
     least 1
 }
 quantity! {
-    /// A data rate in bits a second, written "12.8 GB/s" (bytes) or "1.28 Gb/s" (bits).
+    /// A data rate in bits per second, written "12.8 GB/s" (bytes) or "1.28 Gb/s" (bits).
     BitRate, bits_per_second, "a bandwidth", "12.8 GB/s", "bit a second",
     ["b/s" = 1, "kb/s" = K, "Mb/s" = K * K, "MB/s" = 8 * K * K, "Gb/s" = K * K * K, "GB/s" = 8 * K * K * K],
     least 1

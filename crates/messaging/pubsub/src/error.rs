@@ -11,7 +11,7 @@ pub enum Error {
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: &'static str,
     },
     /// The folder with the topics cannot be used.
@@ -19,7 +19,7 @@ pub enum Error {
     Folder {
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// Another publisher has the topic.

@@ -15,7 +15,7 @@ fn text(output: Output) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Installs what was built for this test.
+/// Installs the libraries that were built for this test.
 fn install(prefix: &Path, options: &[&str]) {
     let own = std::env::current_exe().expect("a path");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("install");
@@ -27,14 +27,14 @@ fn install(prefix: &Path, options: &[&str]) {
         .args(options));
 }
 
-/// `pkg-config` that knows this installation and no other.
+/// Runs `pkg-config` on this installation only.
 fn pkg_config(libdir: &Path, options: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     command.env_clear().env("PATH", "/usr/bin:/bin").env("PKG_CONFIG_LIBDIR", libdir.join("pkgconfig"));
     text(run(command.args(options).arg("vipl"))).split_whitespace().map(String::from).collect()
 }
 
-/// Compiles the example in another folder, with nothing but the options of `pkg-config`.
+/// Compiles the example in another folder, with only the options of `pkg-config`.
 fn compile(folder: &Path, options: &[String]) -> std::path::PathBuf {
     std::fs::copy(
         Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/ping_pong.c"),

@@ -15,7 +15,7 @@ const WRITE: Field =
     Field::bit("WRITE", 0, "writes `KEY`, `MASK`, `VALUE` and `SPACE` into entry `INDEX`; reads as 0");
 const CLEAR: Field = Field::bit("CLEAR", 1, "clears entry `INDEX`; reads as 0");
 const READ: Field =
-    Field::bit("READ", 2, "reads entry `INDEX` into the registers; `HIT` tells whether it was valid");
+    Field::bit("READ", 2, "reads entry `INDEX` into the registers; `HIT` is set if it was valid");
 const HIT: Field = Field::bit("HIT", 63, "the last search or read found an entry");
 const REFUSED: Field =
     Field::bit("REFUSED", 62, "the last command had an index or a field outside the table's range");

@@ -149,7 +149,7 @@ fn a_pointer_chase_takes_the_stated_latency_on_every_machine() {
     }
 }
 
-/// Bandwidth of `streams` interleaved streams that read or write as fast as possible, 256 KiB apart, bytes a second.
+/// Bandwidth of `streams` interleaved streams that read or write as fast as possible, 256 KiB apart, bytes per second.
 fn bandwidth(controllers: &mut Controllers, streams: u64, write: bool) -> f64 {
     let (lines, mut end) = (40_000u64, 0);
     // As many outstanding requests as a controller can hold.
@@ -170,19 +170,19 @@ fn a_stream_approaches_the_peak_and_never_exceeds_it() {
     let ungrouped = || changed("loongson-3a5000", "bank_groups = 4 ", "bank_groups = 1 ");
     for streams in [1, 3] {
         let actual = bandwidth(&mut ungrouped(), streams, false);
-        assert!((0.8 * peak..peak).contains(&actual), "{streams} streams: {actual} bytes a second");
+        assert!((0.8 * peak..peak).contains(&actual), "{streams} streams: {actual} bytes per second");
     }
     let actual = bandwidth(&mut ungrouped(), 1, true);
-    assert!((0.6 * peak..peak).contains(&actual), "{actual} bytes a second of writes");
+    assert!((0.6 * peak..peak).contains(&actual), "{actual} bytes per second of writes");
 }
 
 #[test]
 fn a_stream_in_one_bank_group_gets_half_the_bandwidth_of_streams_in_several() {
     // A line every 5 ns is 12.8 GB/s; at the end of a row, the next row's bank group overlaps.
     let one = bandwidth(&mut controllers("loongson-3a5000"), 1, false);
-    assert!((12.8e9..16.0e9).contains(&one), "{one} bytes a second");
+    assert!((12.8e9..16.0e9).contains(&one), "{one} bytes per second");
     let four = bandwidth(&mut controllers("loongson-3a5000"), 4, false);
-    assert!((1.3..2.0).contains(&(four / one)), "{four} against {one} bytes a second");
+    assert!((1.3..2.0).contains(&(four / one)), "{four} against {one} bytes per second");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_rank_activates_at_most_four_rows_in_tfaw() {
 fn four_channels_carry_four_times_as_much() {
     let one = bandwidth(&mut changed("sandybridge-2x6", "channels = 4", "channels = 1"), 1, false);
     let four = bandwidth(&mut controllers("sandybridge-2x6"), 1, false);
-    assert!((3.0..4.2).contains(&(four / one)), "{four} against {one} bytes a second");
+    assert!((3.0..4.2).contains(&(four / one)), "{four} against {one} bytes per second");
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn a_measured_bandwidth_below_the_peak_limits_the_channels() {
     let width = "width = \"64 bit\"\nbanks = 16";
     let mut slow = changed("loongson-3a5000", width, &format!("bandwidth = \"10 GB/s\"\n{width}"));
     let actual = bandwidth(&mut slow, 1, false);
-    assert!((8.5e9..10e9).contains(&actual), "{actual} bytes a second");
+    assert!((8.5e9..10e9).contains(&actual), "{actual} bytes per second");
 }
 
 #[test]

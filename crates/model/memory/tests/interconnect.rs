@@ -138,7 +138,7 @@ fn the_rate_of_a_link_limits_transfers_between_nodes() {
     let mut interconnect = interconnect("hygon-8node");
     let ways: Vec<_> = (0..8).map(|core| (Endpoint::Controller(1), Endpoint::Core(core))).collect();
     let actual = throughput(&mut interconnect, &ways, 1000);
-    assert!((20.5e9..21.3e9).contains(&actual), "{actual} bytes a second over a link of 21.3 GB/s");
+    assert!((20.5e9..21.3e9).contains(&actual), "{actual} bytes per second over a link of 21.3 GB/s");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn two_parallel_links_carry_twice_as_much() {
     let mut interconnect = interconnect("sandybridge-2x6");
     let ways: Vec<_> = (6..12).map(|core| (Endpoint::Controller(0), Endpoint::Core(core))).collect();
     let got = throughput(&mut interconnect, &ways, 1000);
-    assert!((31e9..32e9).contains(&got), "{got} bytes a second over two links of 16 GB/s");
+    assert!((31e9..32e9).contains(&got), "{got} bytes per second over two links of 16 GB/s");
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn crossbar_ports_transfer_concurrently_and_a_bus_serializes() {
     let ways: Vec<_> = (0..4).map(|core| (cache_of(&machine, core, "l3"), Endpoint::Core(core))).collect();
     // Each core's port takes 16 bytes per cycle; the cache has four banks.
     let actual = throughput(&mut crossbar, &ways, 1000);
-    assert!((155e9..160.1e9).contains(&actual), "{actual} bytes a second by four ports of 40 GB/s");
+    assert!((155e9..160.1e9).contains(&actual), "{actual} bytes per second by four ports of 40 GB/s");
     let mut bus = interconnect("piii-myrinet");
     let ways = [(Endpoint::Controller(0), Endpoint::Core(0)), (Endpoint::Core(1), Endpoint::Controller(0))];
     let actual = throughput(&mut bus, &ways, 1000);
-    assert!((1.0e9..1.065e9).contains(&actual), "{actual} bytes a second on a bus of 8 bytes at 133 MHz");
+    assert!((1.0e9..1.065e9).contains(&actual), "{actual} bytes per second on a bus of 8 bytes at 133 MHz");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn separate_channels_for_reads_and_writes_do_not_disturb_each_other() {
     let separate = rate(&Machine::open("loongson-3a5000").unwrap());
     let width = "width = \"128 bit\"\nlatency = \"2 cycles\"";
     let joint = rate(&changed("loongson-3a5000", width, &format!("{width}\nseparate_read_write = false")));
-    assert!((separate / joint - 2.0).abs() < 0.05, "{separate} and {joint} bytes a second");
+    assert!((separate / joint - 2.0).abs() < 0.05, "{separate} and {joint} bytes per second");
 }
 
 #[test]

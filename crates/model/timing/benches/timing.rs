@@ -116,6 +116,6 @@ fn main() {
         }
         let ns = best * 1e9 / instructions as f64;
         let cpi = model.now().0 as f64 / model.instructions() as f64;
-        println!("{kind:?}: {ns:.2} ns an instruction, CPI {cpi:.2}");
+        println!("{kind:?}: {ns:.2} ns per instruction, CPI {cpi:.2}");
     }
 }

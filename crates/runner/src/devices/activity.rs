@@ -107,7 +107,7 @@ impl ActivityRecorder {
         &mut self.activity[last]
     }
 
-    /// Records a frame of `bytes` bytes that arrives at `at` over a wire of `rate` bits a second.
+    /// Records a frame of `bytes` bytes that arrives at `at` over a wire of `rate` bits per second.
     pub fn frame(&mut self, part: usize, track: DeviceTrack, bytes: usize, at: Time, rate: u64) {
         let ps = u128::from(bytes as u64 + PREAMBLE_BYTES) * 8_000_000_000_000 / u128::from(rate.max(1));
         let begin = Time::from_ps(at.ps().saturating_sub(ps as u64));

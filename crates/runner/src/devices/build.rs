@@ -30,7 +30,7 @@ use super::part::{Model, Part};
 use super::wire::{PROPAGATION, Wire, WireEnd};
 use super::{Devices, NEVER, Published, Store};
 
-/// The default width of a port, in bytes a cycle.
+/// The default width of a port, in bytes per cycle.
 const PORT_BYTES: u32 = 16;
 
 /// Why devices cannot be modelled.

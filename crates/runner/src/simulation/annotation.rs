@@ -181,20 +181,25 @@ impl TimingSimulation {
         report: &Report<'_>,
     ) -> Vec<(CodeLocation, AnnotatedInstruction)> {
         let symbols = report.symbols();
-        let mut places = Places::default();
-        let mut found = self.instructions(report, &symbols, &mut places);
+        let mut functions = FunctionNumbers::default();
+        let mut found = self.instructions(report, &symbols, &mut functions);
         if report.is_translated() {
-            found = at_source(found, report, &symbols, &mut places);
+            found = at_source(found, report, &symbols, &mut functions);
         }
         let mut source = report.source_lines(&symbols);
         let located = found.into_iter().map(|((address, place), (text, cost))| {
             let line = source.find(address);
-            (places.list[place].clone(), AnnotatedInstruction { address, text, cost, line })
+            (functions.list[place].clone(), AnnotatedInstruction { address, text, cost, line })
         });
         located.collect()
     }
 
-    fn instructions(&self, report: &Report<'_>, symbols: &Symbols, places: &mut Places) -> Instructions {
+    fn instructions(
+        &self,
+        report: &Report<'_>,
+        symbols: &Symbols,
+        functions: &mut FunctionNumbers,
+    ) -> Instructions {
         let mut found = Instructions::new();
         let is_current = |number: &BlockNumber| self.earlier.is_current(*number);
         for core in &self.cores {
@@ -202,7 +207,7 @@ impl TimingSimulation {
             let blocks = core.model.instructions_of_blocks();
             for (number, counts) in blocks.filter(|(number, _)| is_current(number)) {
                 let block = report.code().traced_block(number);
-                let place = places.index(symbols.find(report.source_address(block.start)));
+                let place = functions.index(symbols.find(report.source_address(block.start)));
                 for (index, (instruction, counts)) in block.instructions.iter().zip(counts).enumerate() {
                     if counts.runs == 0 {
                         continue;
@@ -217,7 +222,7 @@ impl TimingSimulation {
             let mispredicted = core.model.blocks().filter(|(_, counts)| counts.mispredicts > 0);
             for (number, counts) in mispredicted.filter(|(number, _)| is_current(number)) {
                 let block = report.code().traced_block(number);
-                let place = places.index(symbols.find(report.source_address(block.start)));
+                let place = functions.index(symbols.find(report.source_address(block.start)));
                 let last = block.start.wrapping_add(4 * block.instructions.len().saturating_sub(1) as u64);
                 if let Some((_, cost)) = found.get_mut(&(last, place)) {
                     cost.mispredicts += u64::from(counts.mispredicts);
@@ -233,12 +238,12 @@ type Instructions = BTreeMap<(u64, usize), (String, Cost)>;
 
 /// Functions by number.
 #[derive(Default)]
-struct Places {
+struct FunctionNumbers {
     list: Vec<CodeLocation>,
     indices: HashMap<CodeLocation, usize>,
 }
 
-impl Places {
+impl FunctionNumbers {
     fn index(&mut self, place: CodeLocation) -> usize {
         *self.indices.entry(place).or_insert_with_key(|place| {
             self.list.push(place.clone());
@@ -252,7 +257,7 @@ fn at_source(
     mut translated: Instructions,
     report: &Report<'_>,
     symbols: &Symbols,
-    places: &mut Places,
+    functions: &mut FunctionNumbers,
 ) -> Instructions {
     let executed: Vec<Executed> = translated
         .iter()
@@ -273,7 +278,7 @@ fn at_source(
             }
             // An instruction without code of its own runs with the one before it.
             let first = costs.first().map(|(place, _)| *place).or(last);
-            let first = first.unwrap_or_else(|| places.index(symbols.find(line.pc)));
+            let first = first.unwrap_or_else(|| functions.index(symbols.find(line.pc)));
             last = Some(first);
             let new = || (line.text.clone(), Cost::default());
             found.entry((line.pc, first)).or_insert_with(new).1.runs += line.runs;

@@ -169,7 +169,7 @@ impl Geometry {
 pub enum Condition {
     /// A conventional zone, which has no write pointer.
     Conventional,
-    /// Nothing has been written since the last reset.
+    /// Empty since the last reset.
     Empty,
     /// Opened by a write. The device may close it to open another zone.
     ImplicitlyOpen,
@@ -228,8 +228,8 @@ pub struct Zone {
     pub capacity_blocks: u64,
     /// The condition of the zone.
     pub condition: Condition,
-    /// The position of the next write, blocks from `start`. For a full zone this is `capacity_blocks`, whatever the
-    /// device reports, and for a conventional zone 0. It is meaningless for a read-only or offline zone.
+    /// The position of the next write, blocks from `start`. For a full zone this is `capacity_blocks`, independent of
+    /// the device's report, and for a conventional zone 0. It is meaningless for a read-only or offline zone.
     pub write_pointer: u64,
     /// The number of resets, if the device counts them.
     pub resets: Option<u64>,

@@ -180,19 +180,19 @@ fn a_zb_tree_behaves_like_a_btree_map_in_every_state_and_by_both_ways_of_sync() 
         behaves_like_a_btree_map(&mut checked, |_| (), keys, run as u64 + 3);
         checked.states += checked.tree.check().unwrap();
         let NodeStates { heads, small_heads, .. } = checked.states;
-        println!("{body} entries a node: of {heads} heads {small_heads} are small");
+        println!("{body} entries per node: of {heads} heads {small_heads} are small");
         assert!(small_heads * 50 <= heads, "{small_heads} of {heads} heads are less than half full");
         for (at, (what, count, always)) in
             coverage(checked.tree.counts(), &checked.states).into_iter().enumerate()
         {
-            assert!(count > 0 || !always, "no {what} with {body} entries a node");
+            assert!(count > 0 || !always, "no {what} with {body} entries per node");
             match all.get_mut(at) {
                 Some(row) => row.1[run] = count,
                 None => all.push((what, [count, 0, 0, 0, 0, 0])),
             }
         }
     }
-    println!("{:36} {:?}", "entries a node", runs.map(|run| run.0));
+    println!("{:36} {:?}", "entries per node", runs.map(|run| run.0));
     for (what, counts) in all {
         println!("{what:36} {counts:?}");
         assert!(counts[..3].iter().any(|&count| count > 0), "no {what} with small nodes");

@@ -102,18 +102,18 @@ pub fn changed_inputs(before: &Figures, after: &Figures) -> Vec<(String, String,
     changed
 }
 
-/// The cycles an instruction that a cause took, in two results.
+/// The CPI of a cause, in two results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackChange {
     /// The cause, or `CPI` for the sum without idle cycles.
     pub cause: String,
-    /// Cycles an instruction of all cores in the first result.
+    /// Cycles per instruction over all cores in the first result.
     pub before: f64,
-    /// Cycles an instruction of all cores in the second result.
+    /// Cycles per instruction over all cores in the second result.
     pub after: f64,
 }
 
-/// The cycles an instruction of all cores by cause; empty at level `cache`.
+/// The CPI over all cores by cause; empty at level `cache`.
 fn stack(figures: &Figures) -> BTreeMap<&str, f64> {
     let value = |name: &str| figures.figures.get(name).and_then(|figure| figure.value);
     let mut cycles: BTreeMap<&str, f64> = BTreeMap::new();
@@ -136,7 +136,7 @@ fn is_core(name: &str) -> bool {
         .is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Changes that are shown, in cycles an instruction.
+/// The minimum change of CPI that is shown.
 const MIN_CPI: f64 = 0.0005;
 
 /// The CPI stacks of two results, the largest changes first; empty unless both have one.

@@ -43,14 +43,14 @@ pub(super) fn write(run: &RunPage<'_>, out: &mut String) {
     figures(&differences(before, &after), out);
 }
 
-/// The change in cycles an instruction, by cause.
+/// The change in cycles per instruction, by cause.
 fn stack(changes: &[StackChange], out: &mut String) {
     if changes.is_empty() {
         return;
     }
     let most =
         changes.iter().skip(1).map(|change| (change.after - change.before).abs()).fold(1e-12, f64::max);
-    out.push_str("<div class=\"wide\"><table class=\"deltas\"><thead><tr><th>cycles an instruction<th class=n>before<th class=n>after<th class=n>change<th></tr></thead>\n");
+    out.push_str("<div class=\"wide\"><table class=\"deltas\"><thead><tr><th>cycles per instruction<th class=n>before<th class=n>after<th class=n>change<th></tr></thead>\n");
     for (index, StackChange { cause, before, after }) in changes.iter().enumerate() {
         let change = after - before;
         let width = 50.0 * (change.abs() / most).min(1.0);

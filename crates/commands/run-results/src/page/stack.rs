@@ -101,7 +101,7 @@ fn over_time(kept: &[Summary], whole: &Summary, out: &mut String) {
     let mut inside = String::new();
     let ticks: Vec<_> = y.ticks(5).into_iter().map(|(value, words)| (y.place(value), words)).collect();
     grid(&mut inside, frame, &ticks);
-    text(&mut inside, "axis", 2.0, 13.0, "cycles an instruction");
+    text(&mut inside, "axis", 2.0, 13.0, "cycles per instruction");
     for interval in &intervals {
         column(interval, (&x, &y), &mut inside);
     }

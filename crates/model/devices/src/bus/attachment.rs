@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 pub struct Attachment {
     /// One-way latency of all buses.
     pub latency: Duration,
-    /// Sustained rate of the device's writes, bytes a second; `None` for no limit.
+    /// Sustained rate of the device's writes, bytes per second; `None` for no limit.
     pub write_rate: Option<u64>,
-    /// Sustained rate of the device's reads, bytes a second; `None` for no limit.
+    /// Sustained rate of the device's reads, bytes per second; `None` for no limit.
     pub read_rate: Option<u64>,
     /// Duration of a core's register read, including all buses.
     pub register_read: Duration,

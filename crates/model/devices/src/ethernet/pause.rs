@@ -30,7 +30,7 @@ pub fn pause_quanta(frame: &Frame) -> Option<u16> {
     is_pause.then(|| u16::from_be_bytes([bytes[16], bytes[17]]))
 }
 
-/// Duration of `quanta` at `rate` bits a second.
+/// Duration of `quanta` at `rate` bits per second.
 pub fn pause_time(quanta: u16, rate: u64) -> Duration {
     let ps = u128::from(quanta) * u128::from(QUANTUM_BITS) * 1_000_000_000_000 / u128::from(rate.max(1));
     Duration::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
@@ -46,7 +46,7 @@ pub struct PauseState {
 }
 
 impl PauseState {
-    /// Processes a PAUSE frame for `quanta` that arrived at `at`, on a link of `rate` bits a second. It replaces the
+    /// Processes a PAUSE frame for `quanta` that arrived at `at`, on a link of `rate` bits per second. It replaces the
     /// previous pause.
     pub fn apply(&mut self, quanta: u16, rate: u64, at: Time) {
         self.before = self.total(at);

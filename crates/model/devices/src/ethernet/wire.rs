@@ -21,7 +21,7 @@ pub struct Transmission {
 /// One direction of a link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wire {
-    /// Rate, bits a second.
+    /// Rate, bits per second.
     rate: u64,
     /// Propagation delay.
     propagation: Duration,
@@ -30,7 +30,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Creates a wire of `rate` bits a second (at least 1) with a propagation delay.
+    /// Creates a wire of `rate` bits per second (at least 1) with a propagation delay.
     pub fn new(rate: u64, propagation: Duration) -> Self {
         Self { rate: rate.max(1), propagation, free: Time::ZERO }
     }

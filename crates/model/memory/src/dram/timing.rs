@@ -125,7 +125,7 @@ pub struct Timing {
     pub twr_ps: u64,
     /// Window in which a rank activates at most four rows (tFAW); 0 for no limit.
     pub tfaw_ps: u64,
-    /// Data rate of one channel, bytes a second.
+    /// Data rate of one channel, bytes per second.
     pub channel_bytes_per_second: u64,
     /// Maximum number of queued requests.
     pub queue_entries: u32,

@@ -17,7 +17,7 @@ const CROSSING_CYCLES: u64 = 2;
 /// Default width of a crossbar port, bits: that of AMD's Infinity Fabric in Zen and of Intel's rings.
 const PORT_BITS: u64 = 256;
 
-/// Default rate of a link, bytes a second: two QPI links or one UPI link of a server, 20 GB/s.
+/// Default rate of a link, bytes per second: two QPI links or one UPI link of a server, 20 GB/s.
 const LINK_BYTES_PER_SECOND: u64 = 20_000_000_000;
 
 /// Default one-way latency of a link, picoseconds, if neither the link nor the distances between nodes state one. An
@@ -533,13 +533,13 @@ fn crossing_ps(part: &Crossbar, clock: Frequency) -> u64 {
     part.latency.unwrap_or(otherwise).ps(clock)
 }
 
-/// Rate of one port of a crossbar, bytes a second: its width, once a clock.
+/// Rate of one port of a crossbar, bytes per second: its width, once a clock.
 fn port_rate(part: &Crossbar, clock: Frequency) -> u64 {
     let bits = part.width.map_or(PORT_BITS, Width::bits);
     (bits.saturating_mul(clock.hz()) / 8).max(1)
 }
 
-/// Rate of wires, bytes a second, if it is stated or follows from width and transfer rate.
+/// Rate of wires, bytes per second, if it is stated or follows from width and transfer rate.
 fn wire_rate(
     bandwidth: Option<Bandwidth>,
     width: Option<Width>,

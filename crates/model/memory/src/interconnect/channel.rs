@@ -39,7 +39,7 @@ impl Channel {
         &self.name
     }
 
-    /// The total rate of all parallel links, bytes a second.
+    /// The total rate of all parallel links, bytes per second.
     pub fn bytes_per_second(&self) -> u64 {
         self.lanes.iter().map(Resource::bytes_per_second).sum()
     }

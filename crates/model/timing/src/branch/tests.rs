@@ -84,7 +84,7 @@ fn a_branch_that_repeats_another_needs_global_history() {
     }
     for name in [Predictor::Bimodal, Predictor::TwoLevel] {
         let share = accuracy(name, correlated());
-        assert!(share < 0.55, "{name:?} can do no better than chance: {share}");
+        assert!(share < 0.55, "{name:?} cannot beat chance: {share}");
     }
 }
 

@@ -102,7 +102,7 @@ proptest! {
             ("store_queue_entries = 48", "store_queue_entries = 4096"),
         ];
         let cycles = program.cycles(&mut model(OutOfOrder, &large), &mut FixedData::new(LOAD_CYCLES));
-        // Four instructions a cycle, two of them accesses. A division occupies its unit for four cycles.
+        // Four instructions per cycle, two of them accesses. A division occupies its unit for four cycles.
         let divisions = steps.iter().filter(|step| OPS[step.0].0 == Op::DivW).count() as u64;
         let max_cycles = 16 + steps.len() as u64 / 2 + 4 * divisions;
         prop_assert!(cycles <= earliest + max_cycles, "{cycles} cycles, but the dataflow limit is {earliest}");

@@ -1,4 +1,4 @@
-//! Statistics of the published trees: nodes read and written by kind, and how often each operation happened.
+//! Statistics of the published trees: nodes read and written by kind, and the number of each kind of operation.
 //!
 //! Source: the quantities of the paper's evaluation.
 

@@ -43,7 +43,7 @@ const fn kind(level: u32) -> NodeKind {
 }
 
 impl<D: ZonedDevice> CowTree<D> {
-    /// Creates an empty tree whose node contents are stored as `contents` says.
+    /// Creates an empty tree that stores node contents according to `contents`.
     pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: CachedNodes) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
         let root = space.append(NodeKind::Leaf, Temperature::Hot, &Arc::new(Body::default()))?;
@@ -170,7 +170,7 @@ impl<D: ZonedDevice> CowTree<D> {
         Ok(Some(Changed { body, old: at }))
     }
 
-    /// Merges an underfull child with a neighbour, or evens them out.
+    /// Merges an underfull child with a neighbour, or moves entries from the neighbour to it.
     fn rebalance(&mut self, level: u32, body: &mut Body, child: usize, small: Changed) -> Result<()> {
         let neighbour = if child + 1 < body.entries.len() { child + 1 } else { child - 1 };
         let old = Block(body.entries[neighbour].1);

@@ -162,8 +162,11 @@ fn values_of_some_hundred_bytes_share_blocks_and_are_cached() {
             apply(&map, numbers.into_iter(), put);
             map.checkpoint().unwrap();
             let space = (blocks(&map) * 4096) as f64 / (5_000 * (16 + value_bytes)) as f64;
-            println!("values of {value_bytes} bytes, random {is_random}: {space:.2} bytes a byte");
-            assert!(space <= 2.2, "values of {value_bytes} bytes, random {is_random}: {space} bytes a byte");
+            println!("values of {value_bytes} bytes, random {is_random}: {space:.2} bytes per byte");
+            assert!(
+                space <= 2.2,
+                "values of {value_bytes} bytes, random {is_random}: {space} bytes per byte"
+            );
             let read = map.statistics().traffic.read;
             for number in 0..5_000 {
                 assert_eq!(map.get(&key(number)).unwrap().unwrap(), vec![number as u8; value_bytes]);

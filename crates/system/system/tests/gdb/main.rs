@@ -22,40 +22,40 @@ const MAPPED: u64 = 0x1234_0000;
 const DIRECTORY: u64 = DATA + 0x1_0000;
 const TABLE: u64 = DATA + 0x2_0000;
 const ROUNDS: u64 = 1000;
-/// The variable that the loop stores to, and one that is stored to between the two executions of the loop.
+/// The variable of the loop, and the one that is stored between the loop's two executions.
 const VARIABLE: u64 = WINDOW | (DATA + 8);
 const BETWEEN: u64 = WINDOW | (DATA + 0x4000);
 
-/// The addresses of instructions of the program.
-struct Places {
+/// Addresses of instructions of the program.
+struct ProgramAddresses {
     /// The first instruction of the loop.
     round: u64,
     /// The store of the loop.
     store: u64,
-    /// The store between.
+    /// The store between the executions.
     between: u64,
     /// The instruction after both.
     after: u64,
 }
 
 /// Counts to [`ROUNDS`] twice in memory, with translation of addresses on.
-fn counting() -> (Program, Places) {
-    let mut places = Places { round: 0, store: 0, between: 0, after: 0 };
+fn counting() -> (Program, ProgramAddresses) {
+    let mut addresses = ProgramAddresses { round: 0, store: 0, between: 0, after: 0 };
     let body = |code: &mut Code| {
         code.write(csr::DMW0, WINDOW | 1).write(csr::PWCL, 14 | 11 << 5 | 25 << 10 | 11 << 15);
         code.write(csr::PGDL, DIRECTORY).write(csr::CRMD, 0x10);
         code.set(T2, VARIABLE).set(H1, BETWEEN).set(A0, 0).set(A2, 2);
         let outer = code.here();
         code.set(T1, ROUNDS);
-        places.round = WINDOW | code.here();
-        places.store = places.round + 4;
+        addresses.round = WINDOW | code.here();
+        addresses.store = addresses.round + 4;
         code.rri(Op::AddiD, A0, A0, 1).rri(Op::StD, A0, T2, 0);
         code.rri(Op::AddiD, T1, T1, -1).rri(Op::Bnez, 0, T1, -12);
-        places.between = WINDOW | code.here();
+        addresses.between = WINDOW | code.here();
         code.rri(Op::StD, A0, H1, 0).rri(Op::AddiD, A2, A2, -1);
         let back = outer as i64 - code.here() as i64;
         code.rri(Op::Bnez, 0, A2, back as i32);
-        places.after = WINDOW | code.here();
+        addresses.after = WINDOW | code.here();
         code.rri(Op::LdD, A1, T2, 0).write(csr::CRMD, 8).record(A1);
     };
     let mut program = program(body, vec![]);
@@ -63,7 +63,7 @@ fn counting() -> (Program, Places) {
     let directory = Code { base: DIRECTORY + index(25, MAPPED), words: vec![TABLE as u32, 0] };
     let table = Code { base: TABLE + index(14, MAPPED), words: vec![DATA as u32 | 0x93, 0] };
     program.0.extend([directory, table]);
-    (program, places)
+    (program, addresses)
 }
 
 fn machine(program: &Program, cores: usize, translation: bool) -> Machine {
@@ -81,15 +81,15 @@ fn machine(program: &Program, cores: usize, translation: bool) -> Machine {
 
 /// Runs a program under a debugger, which `act` plays. Returns the machine and how it ended.
 fn debug(
-    (program, places): (Program, Places),
+    (program, addresses): (Program, ProgramAddresses),
     cores: usize,
     translation: bool,
-    act: impl FnOnce(&mut Client, &Places) + Send + 'static,
+    act: impl FnOnce(&mut Client, &ProgramAddresses) + Send + 'static,
 ) -> (Machine, Turn) {
     let mut machine = machine(&program, cores, translation);
     let mut debugger = Debugger::listen("0").expect("a port is free");
     let place = debugger.place();
-    let mut client = Some(std::thread::spawn(move || act(&mut Client::connect(&place), &places)));
+    let mut client = Some(std::thread::spawn(move || act(&mut Client::connect(&place), &addresses)));
     loop {
         let turn = debugger.run(&mut machine, 100_000);
         let has_ended = matches!(turn, Turn::Ran(Stop::PowerOff) | Turn::Killed);
@@ -112,27 +112,27 @@ fn cycles(cores: usize, translation: bool) -> u64 {
 #[test]
 fn a_machine_waits_for_the_debugger_and_stops_at_breakpoints() {
     for (cores, translation) in [(1, false), (1, true), (4, true)] {
-        let (mut machine, turn) = debug(counting(), cores, translation, |gdb, places| {
+        let (mut machine, turn) = debug(counting(), cores, translation, |gdb, addresses| {
             assert_eq!(gdb.register(PC), WINDOW | CODE, "the first instruction has not run");
             // The loop is translated before it gets a breakpoint.
             assert_eq!(gdb.ask(&format!("Z2,{BETWEEN:x},8")), "OK");
             assert!(gdb.ask("vCont;c").contains("watch:"));
-            assert_eq!((gdb.register(PC), gdb.register(4)), (places.between + 4, ROUNDS));
+            assert_eq!((gdb.register(PC), gdb.register(4)), (addresses.between + 4, ROUNDS));
             for kind in 0..2 {
-                assert_eq!(gdb.ask(&format!("Z{kind},{:x},4", places.store)), "OK");
+                assert_eq!(gdb.ask(&format!("Z{kind},{:x},4", addresses.store)), "OK");
                 for round in 1..=100 {
                     let reply = gdb.ask("vCont;c");
                     let name = ["swbreak", "hwbreak"][kind as usize];
                     assert!(reply.starts_with("T05") && reply.contains(name), "{reply}");
                     let found = (gdb.register(PC), gdb.register(4));
-                    assert_eq!(found, (places.store, ROUNDS + 100 * kind + round));
+                    assert_eq!(found, (addresses.store, ROUNDS + 100 * kind + round));
                 }
-                assert_eq!(gdb.ask(&format!("z{kind},{:x},4", places.store)), "OK");
+                assert_eq!(gdb.ask(&format!("z{kind},{:x},4", addresses.store)), "OK");
             }
             assert_eq!(gdb.ask(&format!("z2,{BETWEEN:x},8")), "OK");
-            assert_eq!(gdb.ask(&format!("Z0,{:x},4", places.after)), "OK");
+            assert_eq!(gdb.ask(&format!("Z0,{:x},4", addresses.after)), "OK");
             assert!(gdb.ask("vCont;c").contains("swbreak"));
-            assert_eq!((gdb.register(PC), gdb.register(4)), (places.after, 2 * ROUNDS));
+            assert_eq!((gdb.register(PC), gdb.register(4)), (addresses.after, 2 * ROUNDS));
             assert_eq!(gdb.ask("vCont;c"), "W00");
         });
         assert_eq!(turn, Turn::Ran(Stop::PowerOff));
@@ -143,28 +143,28 @@ fn a_machine_waits_for_the_debugger_and_stops_at_breakpoints() {
 
 #[test]
 fn steps_execute_one_instruction_or_leave_a_range() {
-    debug(counting(), 2, true, |gdb, places| {
-        assert_eq!(gdb.ask(&format!("Z0,{:x},4", places.round)), "OK");
+    debug(counting(), 2, true, |gdb, addresses| {
+        assert_eq!(gdb.ask(&format!("Z0,{:x},4", addresses.round)), "OK");
         gdb.ask("vCont;c");
         // gdb steps from a breakpoint with all others stopped.
-        assert_eq!(gdb.ask(&format!("z0,{:x},4", places.round)), "OK");
+        assert_eq!(gdb.ask(&format!("z0,{:x},4", addresses.round)), "OK");
         assert!(gdb.ask("vCont;s:1").starts_with("T05"));
-        assert_eq!(gdb.register(PC), places.store);
+        assert_eq!(gdb.register(PC), addresses.store);
         assert!(gdb.ask("vCont;s:1;c").starts_with("T05"));
-        assert_eq!(gdb.register(PC), places.store + 4);
-        let reply = gdb.ask(&format!("vCont;r{:x},{:x}:1;c", places.round, places.between));
+        assert_eq!(gdb.register(PC), addresses.store + 4);
+        let reply = gdb.ask(&format!("vCont;r{:x},{:x}:1;c", addresses.round, addresses.between));
         assert!(reply.starts_with("T05"), "{reply}");
-        assert_eq!((gdb.register(PC), gdb.register(4)), (places.between, ROUNDS));
+        assert_eq!((gdb.register(PC), gdb.register(4)), (addresses.between, ROUNDS));
         gdb.ask("k");
     });
 }
 
 #[test]
 fn registers_csrs_and_mapped_memory_are_read_and_written() {
-    let (machine, turn) = debug(counting(), 1, true, |gdb, places| {
+    let (machine, turn) = debug(counting(), 1, true, |gdb, addresses| {
         let description = gdb.ask("qXfer:features:read:target.xml:0,3000");
         assert!(description.contains("loongarch64"), "{description}");
-        assert_eq!(gdb.ask(&format!("Z1,{:x},4", places.store)), "OK");
+        assert_eq!(gdb.ask(&format!("Z1,{:x},4", addresses.store)), "OK");
         gdb.ask("vCont;c");
         assert_eq!(gdb.register(CRMD), 0x10);
         gdb.set_register(4, 0x77);
@@ -181,11 +181,11 @@ fn registers_csrs_and_mapped_memory_are_read_and_written() {
         // The decrement of the rounds becomes a NOP, so that no round is left.
         gdb.set_register(13, 0);
         gdb.set_register(6, 1);
-        assert_eq!(gdb.ask(&format!("M{:x},4:00004003", places.store + 4)), "OK");
-        gdb.ask(&format!("Z0,{:x},4", places.between));
-        gdb.ask(&format!("z1,{:x},4", places.store));
+        assert_eq!(gdb.ask(&format!("M{:x},4:00004003", addresses.store + 4)), "OK");
+        gdb.ask(&format!("Z0,{:x},4", addresses.between));
+        gdb.ask(&format!("z1,{:x},4", addresses.store));
         assert!(gdb.ask("vCont;c").contains("swbreak"));
-        assert_eq!((gdb.register(PC), gdb.register(13)), (places.between, 0));
+        assert_eq!((gdb.register(PC), gdb.register(13)), (addresses.between, 0));
         gdb.ask("D");
     });
     assert_eq!(turn, Turn::Ran(Stop::PowerOff));
@@ -195,17 +195,17 @@ fn registers_csrs_and_mapped_memory_are_read_and_written() {
 #[test]
 fn watched_memory_stops_the_machine_after_the_access() {
     for translation in [false, true] {
-        let (machine, _) = debug(counting(), 1, translation, |gdb, places| {
+        let (machine, _) = debug(counting(), 1, translation, |gdb, addresses| {
             assert_eq!(gdb.ask(&format!("Z2,{VARIABLE:x},8")), "OK");
             for round in 1..=300 {
                 let reply = gdb.ask("vCont;c");
                 assert!(reply.contains(&format!(";watch:{VARIABLE:x}")), "{reply}");
-                assert_eq!((gdb.register(PC), gdb.register(4)), (places.store + 4, round));
+                assert_eq!((gdb.register(PC), gdb.register(4)), (addresses.store + 4, round));
             }
             assert_eq!(gdb.ask(&format!("z2,{VARIABLE:x},8")), "OK");
             assert_eq!(gdb.ask(&format!("Z3,{:x},1", VARIABLE + 3)), "OK");
             assert!(gdb.ask("vCont;c").contains("rwatch"));
-            assert_eq!((gdb.register(PC), gdb.register(5)), (places.after + 4, 2 * ROUNDS));
+            assert_eq!((gdb.register(PC), gdb.register(5)), (addresses.after + 4, 2 * ROUNDS));
             assert_eq!(gdb.ask("vCont;c"), "W00");
         });
         assert_eq!(machine.cycles(), cycles(1, translation), "watchpoints take no time");
@@ -218,7 +218,7 @@ fn cores_are_threads_and_a_running_machine_is_interrupted_detached_and_killed() 
         let body = |code: &mut Code| {
             code.rri(Op::B, 0, 0, 0);
         };
-        (program(body, vec![]), Places { round: 0, store: 0, between: 0, after: 0 })
+        (program(body, vec![]), ProgramAddresses { round: 0, store: 0, between: 0, after: 0 })
     };
     let (_, turn) = debug(spin(), 3, true, |gdb, _| {
         assert_eq!(gdb.ask("qfThreadInfo"), "m01,02,03");

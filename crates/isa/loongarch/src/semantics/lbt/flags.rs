@@ -25,7 +25,7 @@ pub(super) fn replace(flags: u32, mask: u32, values: u32) -> u32 {
     flags & !mask | values & mask
 }
 
-/// `flag` if `condition` holds.
+/// `flag` if `condition` holds, else 0.
 pub(super) fn when(condition: bool, flag: u32) -> u32 {
     if condition { flag } else { 0 }
 }

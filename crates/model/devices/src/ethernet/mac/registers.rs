@@ -87,7 +87,7 @@ pub(super) const INT_RX: Field = Field::bit("RX", 0, "frames were received");
 pub(super) const INT_TX: Field = Field::bit("TX", 1, "a frame with `COMPLETE` was sent");
 pub(super) const INT_RX_STARVED: Field =
     Field::bit("RX_STARVED", 2, "the receive ring had no descriptor for a frame");
-pub(super) const INT_TX_IDLE: Field = Field::bit("TX_IDLE", 3, "the send ring has nothing more to send");
+pub(super) const INT_TX_IDLE: Field = Field::bit("TX_IDLE", 3, "the send ring is empty");
 pub(super) const INT_RX_MISSED: Field =
     Field::bit("RX_MISSED", 4, "a frame was dropped because the receive FIFO was full");
 pub(super) const INT_BUS: Field =

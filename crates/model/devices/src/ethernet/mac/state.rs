@@ -22,7 +22,7 @@ pub(super) const MAX_FRAME: u64 = 16383;
 /// Static configuration and timing of a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MacSpec {
-    /// Line rate, bits a second: 10^9 for Gigabit Ethernet, 10, 40 or 100 times as much for its successors.
+    /// Line rate, bits per second: 10^9 for Gigabit Ethernet, 10, 40 or 100 times as much for its successors.
     pub rate: u64,
     /// Maximum frame length after reset, including the check sequence, bytes.
     pub max_frame: u32,
@@ -48,7 +48,7 @@ pub struct MacSpec {
 
 impl MacSpec {
     /// The configuration of `part` at a port of `port_bytes` per cycle of `clock`, with an attachment. Defaults are
-    /// those of a Gigabit MAC: packets of [`Ethernet::mtu_bytes`], 10^9 bits a second, a FIFO of 16 KiB, bursts of 128
+    /// those of a Gigabit MAC: packets of [`Ethernet::mtu_bytes`], 10^9 bits per second, a FIFO of 16 KiB, bursts of 128
     /// bytes, no delay.
     pub fn from_part(part: &Ethernet, port_bytes: u32, clock: Frequency, attachment: &Attachment) -> Self {
         let packet = part.mtu_bytes();

@@ -126,7 +126,7 @@ pub fn stream_byte(offset: u64) -> u8 {
 }
 
 impl TcpSender {
-    /// Creates a sender at the end of a wire of `rate` bits a second with a propagation delay.
+    /// Creates a sender at the end of a wire of `rate` bits per second with a propagation delay.
     pub fn new(spec: SenderSpec, rate: u64, propagation: Duration) -> Self {
         let mss = u64::from(spec.mss.max(1));
         let state = State {

@@ -107,7 +107,7 @@ fn write_empty_tree<D: ZonedDevice>(space: &mut Space<D>) -> Result<Block> {
 }
 
 impl<D: ZonedDevice> ZbTree<D> {
-    /// Creates an empty tree whose node contents are stored as `contents` says.
+    /// Creates an empty tree that stores node contents according to `contents`.
     pub(super) fn with(device: D, fanout: Fanout, contents: Contents, kept: CachedNodes) -> Result<Self> {
         let mut space = Space::new(device, fanout, contents)?;
         let root = write_empty_tree(&mut space)?;

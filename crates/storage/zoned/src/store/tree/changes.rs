@@ -36,7 +36,8 @@ impl ChangedPart {
 /// The state that the changes apply to.
 #[derive(Clone)]
 pub(crate) enum Base {
-    /// A leaf page and its log on the device. The blocks stay valid until the next checkpoint to begin has completed.
+    /// A leaf page and its log on the device. The blocks stay valid until the checkpoint that begins next has
+    /// completed.
     LeafAddresses(LeafAddresses),
     /// A leaf that the running checkpoint has not written yet.
     Leaf(Arc<LeafSlot>),

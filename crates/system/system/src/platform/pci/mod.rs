@@ -1,7 +1,7 @@
 //! The PCI host of the bridge chip: one bus with a device in each slot, a window of memory for the registers of each
-//! device, and interrupts as messages (MSI-X). Software may move a window while it is in use; an access reaches the
-//! window that is at the address at that time. Source: PCI Local Bus Specification 3.0, chapter 6 (configuration
-//! space); Linux, drivers/pci/controller/pci-loongson.c (addresses of registers).
+//! device, and interrupts as messages (MSI-X). Software may move a window at any time; an access uses the current
+//! addresses. Source: PCI Local Bus Specification 3.0, chapter 6 (configuration space); Linux,
+//! drivers/pci/controller/pci-loongson.c (addresses of registers).
 
 mod config;
 mod msix;
