@@ -4,7 +4,7 @@
 #![no_main]
 
 #[path = "../../crates/storage/zoned/tests/support/adversary.rs"]
-#[allow(dead_code, reason = "the test counts what the runs went through")]
+#[allow(dead_code, reason = "the test counts the kinds of faults")]
 mod adversary;
 
 use libfuzzer_sys::fuzz_target;

@@ -155,10 +155,10 @@ pub struct ServeArguments {
     /// Memory that each virtual machine takes besides its guest memory [default: 48MiB; 0 with --hypervisor fake].
     #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
     vm_overhead: Option<u32>,
-    /// The same for each virtual CPU [default: 4MiB; 0 with --hypervisor fake].
+    /// Memory for each of its virtual CPUs besides that [default: 4MiB; 0 with --hypervisor fake].
     #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
     vcpu_overhead: Option<u32>,
-    /// How long to keep deleted virtual machines, events, cleared alarms, the audit log and expired tokens; 0 keeps them for good.
+    /// How long to keep deleted virtual machines, events, cleared alarms, the audit log and expired tokens; 0 keeps them forever.
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     retention: u32,
 }

@@ -42,7 +42,7 @@ pub struct Info {
 }
 
 impl<D: ZonedDevice> Store<D> {
-    /// Makes an empty map. Everything else on the device is lost.
+    /// Creates an empty map. Other data on the device is lost.
     ///
     /// # Errors
     /// [`Error::Unsuitable`] if the device is too small or allows too few open zones; [`Error::Device`].
@@ -70,11 +70,11 @@ impl<D: ZonedDevice> Store<D> {
         Ok(io.device)
     }
 
-    /// Opens the map on a device, or makes an empty one first if the device is blank: its sequential zones are empty and its
-    /// first megabyte is zero.
+    /// Opens the map on a device, or creates an empty one if the device is blank: its sequential zones are empty and
+    /// its first megabyte is zero.
     ///
     /// # Errors
-    /// Those of [`Store::open`] and [`Store::format`]. A device that holds anything else is not changed.
+    /// Those of [`Store::open`] and [`Store::format`]. A device with other data is not changed.
     pub fn open_or_create(device: D, options: Options) -> Result<Self> {
         if !is_blank(&device)? {
             return Self::open(device, options);
@@ -109,8 +109,8 @@ impl<D: ZonedDevice> Store<D> {
         })
     }
 
-    /// Opens the map on a device. All durable batches are present. Of the batches that were not durable, the first ones may
-    /// be present, without a gap. Nothing is written before everything that recovery needs has been read.
+    /// Opens the map on a device. All durable batches are present. Of the batches that were not durable, the first ones
+    /// may be present, without a gap. Recovery reads all its inputs before its first write.
     ///
     /// # Errors
     /// [`Error::NotFormatted`], [`Error::Unsuitable`]; [`Error::LogDamaged`] if batches in the log were written and cannot be
@@ -119,8 +119,8 @@ impl<D: ZonedDevice> Store<D> {
         Self::recover(device, options, Access::Write).map(|(store, _)| store)
     }
 
-    /// Opens the map on a device for reading. Nothing is written; the changes from the log stay in memory, which may take
-    /// more than the write buffer. No other process may write to the device while the map is open.
+    /// Opens the map on a device for reading. The device is not written; the changes from the log stay in memory, which
+    /// may take more than the write buffer. No other process may write to the device while the map is open.
     ///
     /// # Errors
     /// Those of [`Store::open`].
@@ -143,12 +143,14 @@ impl<D: ZonedDevice> Store<D> {
                 _ => {
                     return Err(damaged(
                         0,
-                        format!("the manifest names zone {zone} as the log's, which it is not"),
+                        format!(
+                            "the manifest lists zone {zone} as part of the log, but the zone holds other data"
+                        ),
                     ));
                 }
             }
         }
-        // Read the log once without changing anything, so that a failing open leaves the device as it is.
+        // Read the log before any change, so that a failed open leaves the device unchanged.
         let log = log_reader::read(&io, &zones, &manifest.log_zones, manifest.next_batch, |_, _| Ok(()))?;
         if let Some(error) = log.damage().filter(|_| matches!(access, Access::Read | Access::Write)) {
             return Err(error);
@@ -159,7 +161,10 @@ impl<D: ZonedDevice> Store<D> {
             // If a manifest is missing, the first block of its log zone may be damaged too.
             let blocks = if is_last { 1 } else { zone.written };
             if let Some(block) = log_reader::newer_log(&io, start..start + blocks, log.next)? {
-                return Err(damaged(block, "the log goes on here, but the manifest that says so is lost"));
+                return Err(damaged(
+                    block,
+                    "the log continues here, but the manifest that records this is lost",
+                ));
             }
         }
         let runs = manifest.runs.clone();
@@ -286,7 +291,7 @@ fn check_device<D: ZonedDevice>(device: &D) -> Result<()> {
     let geometry = device.geometry();
     let unsuitable = |what: String| Err(Error::Unsuitable { device: device.name(), what });
     if geometry.conventional_zones == 0 {
-        return unsuitable("it has no conventional zones; give it a second device that has".into());
+        return unsuitable("it has no conventional zones; provide them by a second device".into());
     }
     let page = page_bytes(&geometry) as u64;
     let zone = geometry.zone_capacity_blocks * u64::from(geometry.block_bytes);

@@ -75,7 +75,7 @@ pub(crate) enum Command {
 /// The effect class of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// It reads the map at most, and may be part of a transaction.
+    /// It does not change the map, and may be part of a transaction.
     Read,
     /// It changes the map.
     Write,

@@ -234,15 +234,15 @@ fn peers_that_do_not_read_do_not_block_the_admission_of_others() {
             (socket, half, let_in())
         })
         .collect();
-    let (honest, let_in_too) = std::thread::scope(|scope| {
+    let (honest, admitted) = std::thread::scope(|scope| {
         let honest = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
         let let_in = let_in();
-        assert!(let_in.is_ok(), "an honest client is not let in: {:?}", let_in.err());
+        assert!(let_in.is_ok(), "an honest client is not admitted: {:?}", let_in.err());
         (honest.join().unwrap(), let_in)
     });
     assert!(deaf.iter().all(|deaf| deaf.2.is_ok()));
     // When these clients are gone, everything is exported to the next one.
-    drop((deaf, honest, let_in_too));
+    drop((deaf, honest, admitted));
     std::thread::sleep(Duration::from_millis(100));
     let next = std::thread::scope(|scope| {
         let next = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
