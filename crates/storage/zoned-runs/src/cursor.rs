@@ -292,7 +292,7 @@ impl MergeCursor {
         Ok(Self::new(runs.iter().map(source).collect::<Result<_>>()?, true))
     }
 
-    /// Merges everything in a version as of batch `batch`.
+    /// Merges all records of a version as of batch `batch`.
     pub fn of_version<D: ZonedDevice>(
         io: &Io<D>,
         version: &Version,

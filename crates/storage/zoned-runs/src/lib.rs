@@ -53,7 +53,7 @@ mod zones;
 /// The decoders behind the checksums, for fuzzing. Not part of the public interface.
 #[doc(hidden)]
 pub mod testing {
-    /// Decodes bytes in every format, and uses what is valid.
+    /// Decodes bytes in every format, and uses the valid results.
     pub fn decode(bytes: &[u8], geometry: &longma_zoned_device::Geometry, key: &[u8]) {
         if let Some(block) = crate::block::DataBlock::of_content(bytes) {
             let mut own = Vec::new();

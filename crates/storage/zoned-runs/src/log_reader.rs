@@ -69,7 +69,10 @@ pub fn read<D: ZonedDevice>(
     for (number, &zone) in log_zones.iter().enumerate() {
         let start = io.geometry.start(ZoneNumber(zone)).0;
         let Some(index) = zones.index_of(ZoneNumber(zone)) else {
-            return Err(damaged(start, "the manifest names it as the log's, but there is no such zone"));
+            return Err(damaged(
+                start,
+                "the manifest lists it as part of the log, but the device has no such zone",
+            ));
         };
         let is_last = number + 1 == log_zones.len();
         let (mut at, end) = (start, start + zones.zones[index].written);

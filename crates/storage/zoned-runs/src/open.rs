@@ -276,7 +276,7 @@ fn is_blank<D: ZonedDevice>(device: &D) -> Result<bool> {
 fn check_room<D: ZonedDevice>(device: &D) -> Result<()> {
     let geometry = device.geometry();
     let sizes = Sizes { geometry, write_buffer_bytes: Options::default().write_buffer_bytes };
-    let (zones, fewest) = (u64::from(geometry.sequential_zones), sizes.fewest_zones());
+    let (zones, fewest) = (u64::from(geometry.sequential_zones), sizes.min_zones());
     if zones >= fewest {
         return Ok(());
     }

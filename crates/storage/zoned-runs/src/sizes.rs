@@ -59,7 +59,7 @@ impl Sizes {
 
     /// The minimum number of sequential zones of this size. Besides the reserve, they have room for the records of one
     /// write buffer, its log and its merge.
-    pub fn fewest_zones(&self) -> u64 {
+    pub fn min_zones(&self) -> u64 {
         let needs = |sizes: Self| {
             let records = sizes.log_bytes() + sizes.flush_bytes() * 9 / 4;
             sizes.reserve_zones() + records.div_ceil(sizes.zone_bytes()) + 2
@@ -84,7 +84,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_fewest_zones_are_found_for_any_zone_size(
+        fn the_min_zones_are_found_for_any_zone_size(
             zone_capacity_blocks in 1..1u64 << 40, block in 9..17u32, write_buffer_bytes in 0..u64::MAX / 16,
         ) {
             let geometry = Geometry {
@@ -96,7 +96,7 @@ mod tests {
                 max_open_zones: 0,
                 max_active_zones: 0,
             };
-            let fewest = Sizes { geometry, write_buffer_bytes }.fewest_zones();
+            let fewest = Sizes { geometry, write_buffer_bytes }.min_zones();
             prop_assert!((MIN_ZONES..10_000_000).contains(&fewest), "{fewest}");
         }
     }

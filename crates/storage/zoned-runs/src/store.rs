@@ -96,7 +96,7 @@ pub struct CheckReport {
     pub blocks: u64,
     /// Records read, including deletions.
     pub records: u64,
-    /// The problems found: the block, and what is wrong with it.
+    /// The problems found: block and fault.
     pub problems: Vec<(Block, String)>,
 }
 
@@ -189,7 +189,7 @@ impl<D: ZonedDevice> Store<D> {
         self.writer().sync(&self.shared)
     }
 
-    /// Writes the write buffer to a run, so that opening the map again replays nothing.
+    /// Writes the write buffer to a run, so that the next opening replays no log.
     ///
     /// # Errors
     /// [`Error::Device`]; writing is stopped then.
@@ -253,7 +253,7 @@ impl<D: ZonedDevice> Store<D> {
         Ok(report)
     }
 
-    /// The state of the map, and what it has done since it was opened.
+    /// The state of the map, and counts of its operations since it was opened.
     pub fn statistics(&self) -> Statistics {
         let writer = self.writer();
         let version = self.shared.version();

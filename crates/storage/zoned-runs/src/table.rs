@@ -47,7 +47,7 @@ impl TableIndex {
     /// Decodes and checks the index of `table`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault.
     pub fn decode(
         place: &BlockAddress,
         table: &Table,

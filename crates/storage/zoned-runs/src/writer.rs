@@ -220,7 +220,7 @@ impl Writer {
         self.stop_on_error(flushed)
     }
 
-    /// Writes the whole write buffer to tables, so that opening the map replays nothing.
+    /// Writes the whole write buffer to tables, so that the next opening replays no log.
     pub fn flush_all<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         self.check_running(shared)?;
         let done = self.flush_everything(shared);

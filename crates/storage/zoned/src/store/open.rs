@@ -235,7 +235,7 @@ fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let geometry = device.geometry();
     let unsuitable = |what: &str| Err(Error::Unsuitable { device: device.name(), what: what.into() });
     if geometry.conventional_zones == 0 {
-        return unsuitable("it has no conventional zones; give it a second device that has");
+        return unsuitable("it has no conventional zones; provide them by a second device");
     }
     if geometry.sequential_zones < 6 {
         return unsuitable(

@@ -201,7 +201,7 @@ impl Superblock {
     pub fn candidates<D: ZonedDevice>(device: &D) -> Result<Vec<Self>> {
         let geometry = device.geometry();
         if geometry.conventional_zones == 0 {
-            let what = "it has no conventional zones; give it a second device that has".into();
+            let what = "it has no conventional zones; provide them by a second device".into();
             return Err(Error::Unsuitable { device: device.name(), what });
         }
         let mut found = Vec::new();
