@@ -233,7 +233,7 @@ impl TimingSimulation {
     }
 }
 
-/// The text and cost of instructions, by address and place.
+/// The text and cost of instructions, by address and function number.
 type Instructions = BTreeMap<(u64, usize), (String, Cost)>;
 
 /// Functions by number.

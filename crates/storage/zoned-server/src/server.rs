@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 /// The interval at which the server checks whether it should end.
-const LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Idle connections are probed after this time, so that those of vanished hosts end.
 const KEEPALIVE: Duration = Duration::from_secs(300);
 /// Size of a socket's send buffer, bytes; the kernel doubles it. The server detects a client's progress when a third of
@@ -130,10 +130,10 @@ impl Server {
     }
 }
 
-/// Waits up to [`LOOK`] for a client. If all file descriptors are in use, refuses a client by means of the descriptor
+/// Waits up to [`CHECK_INTERVAL`] for a client. If all file descriptors are in use, refuses a client by means of the descriptor
 /// `spare`.
 fn accept(listener: &TcpListener, spare: &mut Option<File>, refused: &AtomicU64) -> Option<TcpStream> {
-    let limit = Timespec::try_from(LOOK).ok();
+    let limit = Timespec::try_from(CHECK_INTERVAL).ok();
     let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], limit.as_ref());
     match listener.accept() {
         Ok((socket, _)) => {
@@ -152,7 +152,7 @@ fn accept(listener: &TcpListener, spare: &mut Option<File>, refused: &AtomicU64)
                 refused.fetch_add(1, Ordering::Relaxed);
                 let _ = socket.write_all(b"-ERR the server has too many open files: try again later\r\n");
             } else {
-                thread::sleep(LOOK);
+                thread::sleep(CHECK_INTERVAL);
             }
             *spare = File::open("/dev/null").ok();
             None

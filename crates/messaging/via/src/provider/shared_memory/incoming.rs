@@ -81,7 +81,7 @@ impl SharedLink {
     fn take_other(&mut self, message: &Message, target: &mut dyn Target) -> Result<(), EndReason> {
         let kind = Kind::from_byte(message.kind).ok_or(EndReason::ProtocolViolation)?;
         let place = DataLocation::from_byte(message.place).ok_or(EndReason::ProtocolViolation)?;
-        // Between the parts of a message there may only be answers to reads.
+        // Only answers to reads may come between the parts of a message.
         let goes_on = matches!(kind, Kind::Part | Kind::ReadData);
         if self.arriving.is_some() && !goes_on {
             return Err(EndReason::ProtocolViolation);

@@ -22,15 +22,15 @@ const PEER_EVENTS: i32 = libc::EPOLLIN | libc::EPOLLRDHUP | libc::EPOLLONESHOT;
 const MESSAGES_PER_TURN: usize = 4;
 /// The number of turns between checks for new events.
 const TURNS_PER_CHECK: usize = 8;
-/// The maximum number of events per check. Even with many talking peers, each of them should be noticed soon.
+/// The maximum number of events per check. It bounds the delay of new events while many peers send messages.
 const MAX_EVENTS: usize = 512;
 
-/// What to do with a peer after a turn.
+/// The result of a peer's turn.
 #[derive(PartialEq, Eq)]
 enum TurnResult {
-    /// There are no more messages.
+    /// No more messages are pending.
     Done,
-    /// There may be more messages.
+    /// More messages may be pending.
     More,
     /// The connection is lost.
     Gone(EndReason),
@@ -120,7 +120,7 @@ impl Drop for MonitorHandle {
     }
 }
 
-/// The reason for an error of a peer's socket: its end, or a message that is not one.
+/// The end reason for an error of a peer's socket: it was closed, or a message is malformed.
 fn reason_of(error: &io::Error) -> EndReason {
     match error.kind() {
         io::ErrorKind::InvalidData => EndReason::ProtocolViolation,
@@ -267,7 +267,7 @@ impl Monitor {
         peer.retry_revocations();
         // For a parked VI any message means an event: the socket may have had no space for the wakeup message itself.
         look |= peer.is_parked();
-        // Even if another process still sends messages over the socket.
+        // The peer's process may have ended although another process still sends messages over the socket.
         if peer.peer_connection.process.has_ended() {
             after = TurnResult::Gone(EndReason::PeerExited);
         }

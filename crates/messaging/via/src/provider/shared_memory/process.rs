@@ -19,8 +19,8 @@ const SO_PEERPIDFD: i32 = 77;
 
 /// The process behind a socket at the time when it connected (or started to listen, for a server).
 pub(super) struct Process {
-    /// Its PID at that time. It is used only to find /proc entries, and what is read there is valid only if `file`
-    /// shows afterwards that the process is still alive.
+    /// Its PID at that time. It is used only to find /proc entries, and their contents are valid only if `file` shows
+    /// afterwards that the process is still alive.
     id: libc::pid_t,
     pub(super) uid: u32,
     pub(super) gid: u32,

@@ -145,6 +145,6 @@ pub struct Refused {
     pub uid: u32,
     /// Whether the peer refused a request of this NIC.
     pub by_peer: bool,
-    /// What was refused, and why.
+    /// The refused request and the reason.
     pub reason: String,
 }

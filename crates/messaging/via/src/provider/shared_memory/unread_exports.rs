@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-/// Checking what was received costs a system call per connection. These limits bound that cost.
+/// A check costs a system call per connection. These limits bound that cost.
 const MAX_PER_USER: u64 = 2048;
 const MAX_TOTAL: u64 = 4096;
 /// The minimum time between checks.
@@ -23,7 +23,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Default)]
 struct UserExports {
     count: u32,
-    /// Peers that have not received everything, once each.
+    /// Peers with unreceived exports, once each.
     peers: Vec<Weak<PeerConnection>>,
 }
 
@@ -109,7 +109,8 @@ impl Unread {
 }
 
 impl UnreadState {
-    /// Checks which peers have received everything. The peers checked are returned in `checked_peers`, to be dropped later.
+    /// Checks which peers have received all exports. The peers checked are returned in `checked_peers`, to be dropped
+    /// later.
     fn check_peers(&mut self, checked_peers: &mut Vec<Arc<PeerConnection>>) {
         for user in self.users.values_mut() {
             user.peers.retain(|peer_connection| {
