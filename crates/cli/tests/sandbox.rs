@@ -91,6 +91,6 @@ fn options_that_break_a_sandbox_are_rejected() {
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(125), "{options:?}: {stderr}");
         assert!(stderr.contains("cannot be used with --sandbox"), "{options:?}: {stderr}");
-        assert!(!root.path().join("x").exists(), "{options:?}: nothing is begun");
+        assert!(!root.path().join("x").exists(), "{options:?}: the program is not started");
     }
 }

@@ -50,7 +50,7 @@ fn collapse(name: &str) -> String {
                 }
                 depth += 1;
             }
-            // The arrow of a conversion closes nothing.
+            // The arrow of a conversion closes no bracket.
             '>' if rest.len() < name.len() && name[..name.len() - rest.len()].ends_with('-') => {}
             '>' | ')' | '}' | ']' if depth > 0 => {
                 depth -= 1;
