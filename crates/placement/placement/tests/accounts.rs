@@ -1,5 +1,5 @@
-//! Who did it, and what they may: actors of events, the audit log, tokens that expire, default quotas, and the migration
-//! of databases from before these existed.
+//! Tests of accounting: actors of events, the audit log, expiring tokens, default quotas, and the migration of older
+//! databases.
 
 #[path = "support/databases.rs"]
 mod databases;
@@ -170,7 +170,7 @@ fn a_database_of_version_4_is_migrated_with_its_contents() {
         );
         assert!(store.audit_log(&AuditQuery::default()).unwrap().is_empty());
         assert_eq!(store.default_quota().unwrap(), Quota::default());
-        // All that is new works.
+        // The new features work on the migrated database.
         store.append_audit(&[record("old", "POST /")]).unwrap();
         store.set_default_quota(&Quota { vms: Some(7), ..Quota::default() }).unwrap();
         store.on_behalf_of("old").set_intent(vm.id, Intent::Stop).unwrap();
