@@ -83,7 +83,7 @@ fn speak(marker: &str) {
     println!("\nnot borrowed");
 }
 
-/// Whether the server borrows what the peer lends after executing `program` (nothing if empty).
+/// Whether the server borrows the lent file after the peer has executed `program`, if that is not empty.
 fn borrows(folder: &Path, program: &str) -> bool {
     let name = format!("executed-{}-{}", std::process::id(), program.len());
     let settings =
