@@ -1,5 +1,5 @@
-//! Transactions: their results are those of some serial order, and they conflict only if a read of theirs has changed.
-//! The model is a `BTreeMap`.
+//! Transactions are serializable, and conflict only if the result of one of their reads has changed. The model is a
+//! `BTreeMap`.
 
 mod support;
 
@@ -159,14 +159,14 @@ fn with(mut model: Model, writes: &Writes) -> Model {
 }
 
 impl Running {
-    /// Whether a read would have another result now.
+    /// Whether repeating a read would give another result.
     fn would_differ(&self, now: &Model) -> bool {
         self.reads.iter().any(|(read, writes)| {
             expected(&with(self.then.clone(), writes), read) != expected(&with(now.clone(), writes), read)
         })
     }
 
-    /// Whether anything changed that a read may have seen.
+    /// Whether a change affects a record that a read may have seen.
     fn may_differ(&self, now: &Model) -> bool {
         self.reads.iter().any(|(read, _)| {
             let whole = match read {
@@ -229,10 +229,10 @@ proptest! {
                     let (must, may) = (own.would_differ(&model), own.may_differ(&model));
                     match own.transaction.commit() {
                         Ok(_) => {
-                            prop_assert!(!must, "a read would return something else now");
+                            prop_assert!(!must, "a repeated read has another result");
                             model = with(model, &own.writes);
                         }
-                        Err(Error::Conflict { .. }) => prop_assert!(may, "nothing that was read has changed"),
+                        Err(Error::Conflict { .. }) => prop_assert!(may, "the read records are unchanged"),
                         Err(error) => prop_assert!(false, "{}", error),
                     }
                 }

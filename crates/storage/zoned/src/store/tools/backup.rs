@@ -1,4 +1,4 @@
-//! Online backup: a snapshot is written to a new file, as a map of its own.
+//! Online backup: writes a snapshot to a new file, which is an independent map.
 
 use crate::device::{DeviceError, FileDevice, Operation, ZonedDevice};
 use crate::error::{Error, Result};
@@ -24,10 +24,11 @@ impl<D: ZonedDevice> Store<D> {
 }
 
 impl<D: ZonedDevice> Snapshot<D> {
-    /// Writes the snapshot to a new file and returns the number of its keys. Other threads read and write meanwhile. The
-    /// file is a device with a map of its own, with full leaves: to restore it, open it or copy the file. It has the
-    /// geometry of this map's device, and is sparse. It appears under its name when it is complete and durable; an
-    /// interrupted backup leaves a file with the extension `part`, which the next one replaces.
+    /// Writes the snapshot to a new file and returns the number of its keys. Other threads can read and write
+    /// meanwhile. The file is an emulated device with an independent map and full leaves; to restore a backup, open or
+    /// copy the file. It has the geometry of this map's device, and is sparse. It appears under its name when it is
+    /// complete and durable; an interrupted backup leaves a file with the extension `part`, which the next one
+    /// replaces.
     ///
     /// # Errors
     /// [`Error::Device`] if the file exists or cannot be written; those of [`Snapshot::get`]. No file is left then.
