@@ -26,12 +26,12 @@ fn for_x86(source: &Path, directory: &TempDir) -> Option<PathBuf> {
     compiled("cc", &["-static"], source, directory).filter(|_| cfg!(target_arch = "x86_64"))
 }
 
-/// The same for MIPS64.
+/// Compiles a source for MIPS64, statically.
 fn for_mips(source: &Path, directory: &TempDir) -> Option<PathBuf> {
     compiled(MIPS_COMPILER, &["-static"], source, directory)
 }
 
-/// The same for each architecture with a compiler.
+/// Compiles a source for each architecture with a compiler.
 fn for_each_architecture(source: &Path, directory: &TempDir) -> impl Iterator<Item = PathBuf> {
     let arm = compiled("aarch64-linux-gnu-gcc", &["-static"], source, directory);
     [for_x86(source, directory), arm, for_mips(source, directory)].into_iter().flatten()
@@ -348,7 +348,7 @@ fn a_native_program_executed_by_a_loongarch_program_runs_natively() {
     assert_eq!((text(&by_another.stdout), by_another.status.code()), (native.clone(), Some(0)));
     let by_itself = finish(longma_run().arg(&processor).arg("--").arg(&processor));
     assert_eq!(by_itself.status.code(), Some(0), "{by_itself:?}");
-    assert_ne!(text(&by_itself.stdout), native, "it was left to the host");
+    assert_ne!(text(&by_itself.stdout), native, "the host executed it");
 }
 
 /// Executes its first argument without further arguments.

@@ -16,8 +16,7 @@ pub enum Map {
 /// A result whose error is for the user.
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
-/// Number of attempts of a change that fails for lack of space: each attempt continues a merge, which frees space. Each
-/// does a part of the merge.
+/// Number of attempts of a change that fails for lack of space: each attempt continues a merge, which frees space.
 const MAX_ATTEMPTS: u32 = 1_000_000;
 
 /// The settings of sorted runs that correspond to those of a tree.

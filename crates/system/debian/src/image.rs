@@ -1,4 +1,4 @@
-//! The image: a kernel and a RAM disk in a folder of the cache. It is put there atomically when it is complete.
+//! The image: a kernel and a RAM disk in a folder of the cache. A complete image is moved there atomically.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -87,7 +87,7 @@ fn hold_lock(file: &OwnedFd, page: &BlockingPage) -> std::thread::JoinHandle<()>
 #[test]
 fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
     let (nic, name) = listening("lock");
-    // The best and the worst file that a peer can make. Whether it is accepted or refused, no thread may wait.
+    // A valid file and an invalid one, both locked. In either case no thread may wait.
     for seals in [GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL, GROWTH] {
         let (file, page) = (memory(HALF_BYTES, seals), BlockingPage::new());
         let writer = hold_lock(&file, &page);
@@ -160,7 +160,7 @@ fn hear_out(socket: &OwnedFd) -> super::super::deferred_close::PeerFile {
         match receive(socket, None) {
             Ok((ControlMessage::Hello { .. }, file)) => half = file,
             Ok((ControlMessage::ExportsDone, _)) => return half.unwrap(),
-            _ => assert!(Instant::now() < end, "the client does not say what it wants"),
+            _ => assert!(Instant::now() < end, "the client sends no request"),
         }
         std::thread::yield_now();
     }
@@ -290,7 +290,7 @@ fn a_sleeper_with_a_read_only_futex_word_is_woken_by_a_message() {
         let waits = scope.spawn(|| vi.receive_wait(Some(Duration::from_secs(60))));
         let begin = Instant::now();
         while theirs.presence.sleep_state.load(Order::SeqCst) == 0 {
-            assert!(begin.elapsed() < Duration::from_secs(20), "it does not say that it sleeps");
+            assert!(begin.elapsed() < Duration::from_secs(20), "it does not announce that it sleeps");
             std::thread::yield_now();
         }
         // By now the other side sleeps or is about to.
