@@ -50,7 +50,7 @@ pub fn figures(task: &Task, pieces: &[Piece]) -> Outcome<Figures> {
         let seconds: Option<f64> = of(phase).map(|piece| piece.processor_seconds).sum();
         seconds.map(|seconds| seconds * 1e6 / operations as f64)
     };
-    let last = of(Phase::Insert).next_back().ok_or("there is no piece of inserting")?;
+    let last = of(Phase::Insert).next_back().ok_or("the insert phase has no piece")?;
     Ok(Figures {
         task: task.clone(),
         load_per_s: rate(Phase::Load),

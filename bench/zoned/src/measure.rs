@@ -114,13 +114,13 @@ pub struct Piece {
     pub load_average: f64,
 }
 
-/// Runs a phase from an operation on, until it is done or `most_seconds` have passed. `folder` is empty for the first
+/// Runs a phase from an operation on, until it is done or `max_seconds` have passed. `folder` is empty for the first
 /// piece of a phase that starts afresh; otherwise it has the previous piece's files.
-pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: &Path) -> Fallible<Piece> {
+pub fn measure(task: &Task, phase: Phase, from: u64, max_seconds: f64, folder: &Path) -> Fallible<Piece> {
     let before = disk_bytes(folder)?;
     let open = || engine::open(&task.engine, folder, task.durability, (task.cache_mib as usize) << 20);
     let mut engine = open()?;
-    let mut clock = Clock { seconds: 0.0, processor_seconds: 0.0, most_seconds };
+    let mut clock = Clock { seconds: 0.0, processor_seconds: 0.0, max_seconds };
     let engine_ref = engine.as_mut();
     let to = match phase {
         Phase::Load => clock.write(engine_ref, task, from, |number| task.shape.ascending_key(number))?,
@@ -163,7 +163,7 @@ pub fn measure(task: &Task, phase: Phase, from: u64, most_seconds: f64, folder: 
 struct Clock {
     seconds: f64,
     processor_seconds: f64,
-    most_seconds: f64,
+    max_seconds: f64,
 }
 
 impl Clock {
@@ -184,7 +184,7 @@ impl Clock {
         key: impl Fn(u64) -> Vec<u8>,
     ) -> Fallible<u64> {
         let mut at = from;
-        while at < task.records && self.seconds < self.most_seconds {
+        while at < task.records && self.seconds < self.max_seconds {
             let numbers = at..(at + task.batch).min(task.records);
             at = numbers.end;
             let batch: Vec<Record> =
@@ -220,7 +220,7 @@ impl Clock {
     fn mixture(&mut self, engine: &mut dyn Engine, task: &Task, from: u64) -> Fallible<u64> {
         let updates = Phase::Mixed.operations(task);
         let mut at = from;
-        while at < updates && self.seconds < self.most_seconds {
+        while at < updates && self.seconds < self.max_seconds {
             let numbers = at..(at + task.batch).min(updates);
             at = numbers.end;
             let numbers = || numbers.clone().map(|n| mixed(n ^ 0xaaaa) % task.records);

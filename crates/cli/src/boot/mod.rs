@@ -216,7 +216,7 @@ fn boot(arguments: &Arguments) -> Result<ExitCode, Box<dyn Error>> {
     };
     let saver = Saver::of(arguments, &input, software)?;
     if saver.is_some() {
-        machine.heed_marks();
+        machine.stop_at_marks();
     }
 
     let stopped = Arc::new(AtomicBool::new(false));

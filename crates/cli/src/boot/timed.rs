@@ -166,7 +166,7 @@ impl Options {
             format: self.format,
         };
         match self.roi {
-            true => booted.heed_marks(),
+            true => booted.stop_at_marks(),
             false => timed.model(booted, Phase::Counted),
         }
         Ok(Some(timed))

@@ -1,5 +1,5 @@
-//! Maps in files whose process was killed: the file has everything that the process wrote, without a last flush.
-//! Afterwards blocks of the file's metadata are lost.
+//! Maps in files whose process was killed: the file has all writes of the process, without a last flush. Some tests
+//! then destroy blocks of the file's metadata.
 
 use longma_zoned::device::{FileDevice, Geometry};
 use longma_zoned::{Durability, Options, Store, Typed};
@@ -25,7 +25,7 @@ fn geometry() -> Geometry {
     }
 }
 
-/// Where the zones of the file begin: after the metadata, at a multiple of 1 MiB.
+/// The offset of the zones in the file: after the metadata, a multiple of 1 MiB.
 fn zones_start(file: &File) -> u64 {
     let zones = geometry().blocks() * u64::from(geometry().block_bytes);
     (file.metadata().unwrap().len() - zones) >> 20 << 20

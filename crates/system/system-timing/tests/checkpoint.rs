@@ -130,7 +130,7 @@ fn at_the_mark(cores: usize) -> Machine {
         machine.memory().write(address, &bytes).expect("the program is in memory");
     }
     machine.state_mut().pc = CODE;
-    machine.heed_marks();
+    machine.stop_at_marks();
     loop {
         match machine.run(SLICE) {
             Stop::Limit => {}
@@ -153,7 +153,7 @@ fn restored(file: &[u8]) -> Machine {
     let mut machine = Machine::new(&checkpoint.configuration()).expect("the host has memory");
     devices(&mut machine);
     checkpoint.restore(&mut machine).expect("it is the same machine");
-    machine.heed_marks();
+    machine.stop_at_marks();
     machine
 }
 

@@ -22,7 +22,7 @@ pub const MAX_CORES: usize = 16;
 /// Cycles of a turn if the machine has several cores. A core observes the effects of the other cores in its next turn.
 const TURN: u64 = 2_000;
 
-/// The same while models time the cores. Shorter, so that cores notice each other's interrupts sooner.
+/// Cycles of a turn while models time the cores; fewer, so that cores notice each other's interrupts sooner.
 const OBSERVED_TURN: u64 = 1_000;
 
 /// The configuration of a machine.
@@ -35,7 +35,7 @@ pub struct Configuration {
     /// The date at which the machine starts, in seconds since 1970.
     pub start_s: u64,
     /// Whether hot code is translated to host code. Execution is the same, but faster. Has no effect on hosts whose
-    /// processors are not able to run translated code.
+    /// processors lack required features.
     pub translation: bool,
 }
 
@@ -79,7 +79,7 @@ pub enum Stop {
     /// A core has reached a breakpoint or watchpoint, or has completed a step. Only a [`Debugger`](crate::Debugger)
     /// sees this.
     Debugger,
-    /// Software wrote this value to [`map::MARK`](crate::map::MARK), and [`Machine::heed_marks`] was called.
+    /// Software wrote this value to [`map::MARK`](crate::map::MARK), and [`Machine::stop_at_marks`] was called.
     Mark(u8),
 }
 
@@ -271,7 +271,7 @@ impl Machine {
     }
 
     /// Makes the machine stop when software writes to [`map::MARK`](crate::map::MARK).
-    pub fn heed_marks(&mut self) {
+    pub fn stop_at_marks(&mut self) {
         self.bus.heeds_marks.set(true);
     }
 

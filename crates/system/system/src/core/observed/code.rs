@@ -9,7 +9,8 @@ use std::sync::Arc;
 use super::super::code::{BLOCK, Block};
 use crate::memory::PAGE_BYTES;
 
-/// The maximum number of blocks. Software that makes ever new code executes more, which are all reported as one.
+/// The maximum number of blocks. Blocks beyond it, as of software that generates code continuously, are reported as
+/// one.
 const MAX_BLOCKS: usize = 1 << 20;
 /// The maximum number of pages of code whose translations are kept.
 const MAX_PAGES: usize = 1 << 16;
