@@ -133,17 +133,16 @@ impl Writer {
         self.commit(shared)
     }
 
-    /// Starts the merges that are due. `most_obsolete` is the share of obsolete records, in percent, at which all runs are
+    /// Starts the merges that are due. `max_obsolete` is the share of obsolete records, in percent, at which all runs are
     /// merged.
-    fn plan<D: ZonedDevice>(&mut self, shared: &Shared<D>, most_obsolete: u64) -> Result<()> {
+    fn plan<D: ZonedDevice>(&mut self, shared: &Shared<D>, max_obsolete: u64) -> Result<()> {
         let version = shared.version();
         let free = |run: &Arc<Run>| !run.is_open && run.merging_into == 0;
         let records: u64 = version.runs.iter().map(|run| run.records()).sum();
         let obsolete = obsolete_records(&version.runs);
-        let is_short = most_obsolete < MAX_OBSOLETE_PERCENT;
+        let is_short = max_obsolete < MAX_OBSOLETE_PERCENT;
         let large = version.runs.iter().map(|run| run.pages()).sum::<u64>() * shared.io.page_bytes as u64;
-        if obsolete * 100 > records * most_obsolete && (is_short || large > 4 * shared.sizes().flush_bytes())
-        {
+        if obsolete * 100 > records * max_obsolete && (is_short || large > 4 * shared.sizes().flush_bytes()) {
             self.wants_full_merge = true;
         }
         if self.wants_full_merge && self.merges.is_empty() {
@@ -152,7 +151,7 @@ impl Writer {
             let tier = version.runs.last().map_or(0, |run| run.tier);
             return self.start_merge(shared, first, version.runs.len(), tier, true);
         }
-        if self.wants_full_merge || self.merges.len() >= self.most_merges() {
+        if self.wants_full_merge || self.merges.len() >= self.max_merges() {
             return Ok(());
         }
         let top = version.runs.iter().map(|run| run.tier).max().unwrap_or(0);
@@ -172,7 +171,7 @@ impl Writer {
     }
 
     /// The number of concurrent merges: each needs an active zone, and so do the log and a flush.
-    fn most_merges(&self) -> usize {
+    fn max_merges(&self) -> usize {
         let geometry = &self.zones.geometry;
         let limits = [geometry.max_open_zones, geometry.max_active_zones];
         let limit = limits.into_iter().filter(|&limit| limit > 0).min().unwrap_or(8);

@@ -37,8 +37,8 @@ impl Listing {
     /// Reads an open folder from its start.
     ///
     /// # Errors
-    /// ENOMEM: the entries take more than `most_bytes` bytes. The host can refuse.
-    pub fn read(folder: &File, most_bytes: usize) -> Result<Self, Errno> {
+    /// ENOMEM: the entries take more than `max_bytes` bytes. The host can refuse.
+    pub fn read(folder: &File, max_bytes: usize) -> Result<Self, Errno> {
         rustix::fs::seek(folder, rustix::fs::SeekFrom::Start(0))?;
         let mut buffer = vec![MaybeUninit::uninit(); 1 << 16];
         let mut raw = RawDir::new(folder, &mut buffer);
@@ -48,7 +48,7 @@ impl Listing {
             let kind = kind_number(entry.file_type());
             let entry = Entry { name: entry.file_name().to_bytes().to_vec(), inode: entry.ino(), kind };
             listing.bytes += entry.bytes();
-            if listing.bytes > most_bytes {
+            if listing.bytes > max_bytes {
                 return Err(Errno::NOMEM);
             }
             listing.entries.push(entry);
