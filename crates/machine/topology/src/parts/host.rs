@@ -30,7 +30,7 @@ part! {
         buses: Vec<Bus>,
         /// Installed devices.
         devices: Vec<Placed>,
-        /// The operating system and its CPU times, by default 0.
+        /// Costs of the operating system.
         os: Option<Os>,
         /// Measured core-to-core transfer of a cache line.
         core_to_core: Option<CoreToCore>,
@@ -126,7 +126,7 @@ part! {
 }
 
 part! {
-    /// Costs of the operating system.
+    /// The operating system and its CPU times, by default 0.
     pub struct Os = "os" {
         /// Name and version.
         kernel: Option<String>,
