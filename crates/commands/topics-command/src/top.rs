@@ -48,7 +48,7 @@ pub fn run(arguments: &TopArguments) -> Outcome {
         let text = format!("{clear}{}", list(&topics, &before));
         let mut out = std::io::stdout().lock();
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-            // The reader, such as `head`, has enough.
+            // The reader, such as `head`, has closed the pipe.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
             other => other?,
         }
