@@ -62,7 +62,7 @@ impl Saver {
                 "--disk {disk}: the guest's writes change the image, which a checkpoint does not contain: leave ,write out"
             )));
         }
-        // Check now: a failure after the boot would lose it.
+        // Check now: a failure after the boot would waste it.
         writable(path).map_err(|error| format!("--checkpoint {}: {error}", path.display()))?;
         Ok(Some(Self { path: path.clone(), software, is_scripted }))
     }
@@ -89,7 +89,7 @@ impl Saver {
     /// Warns that the machine was not saved.
     pub fn warn(&self) {
         let reason = match self.is_scripted {
-            true => "the script did not come to its checkpoint",
+            true => "the script did not reach its checkpoint",
             false => {
                 "the guest set no mark; `devmem 0x100e001f 8 1` does, or give a script with `checkpoint`"
             }

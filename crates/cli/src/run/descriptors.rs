@@ -52,10 +52,10 @@ impl Messages {
     }
 }
 
-/// The original standard error. With `says_more`, it is duplicated to a descriptor that the guest cannot close. Other
+/// The original standard error. With `prints_messages`, it is duplicated to a descriptor that the guest cannot close. Other
 /// runs do without the duplicate, because fork copies the descriptor table up to the highest descriptor.
-pub fn messages(says_more: bool) -> Result<Messages, Failure> {
-    let place = if says_more {
+pub fn messages(prints_messages: bool) -> Result<Messages, Failure> {
+    let place = if prints_messages {
         io::stderr().as_fd().try_clone_to_owned().and_then(Messages::to)
     } else {
         standard_error().map(|(device, inode)| Messages(Arc::new(MessageTarget::Standard(device, inode))))
