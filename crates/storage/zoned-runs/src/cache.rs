@@ -115,13 +115,13 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::block::{BlockBuilder, Place};
+    use crate::block::{BlockAddress, BlockBuilder};
 
     #[test]
     fn the_cache_stays_within_its_limit_and_keeps_what_is_used() {
         let mut builder = BlockBuilder::default();
         builder.add(b"key", Some(&[0; 900]));
-        let place = Place { map: 1, table: 1, block: 1 };
+        let place = BlockAddress { map: 1, table: 1, block: 1 };
         let block = Arc::new(DataBlock::decode(&place, &builder.finish(&place, 1024)).expect("a block"));
         let cache = Cache::new(16 * 40_000);
         for page in 0..4_000 {
