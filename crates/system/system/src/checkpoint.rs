@@ -16,7 +16,7 @@ use serde_json::Value;
 pub use crate::checkpoint_file::{FormatError, RestoreError, SaveError};
 use crate::checkpoint_file::{Impossible, MAX_RUN_BYTES, Reader, Run, Writer, check};
 use crate::core::SavedCore;
-use crate::machine::{Configuration, MAX_CORES, Machine, Turn};
+use crate::machine::{Configuration, MAX_CORES, MAX_LAG, Machine, TURN, Turn};
 use crate::memory::{Memory, PAGE_BYTES};
 use crate::platform::SavedPlatform;
 
@@ -24,8 +24,13 @@ use crate::platform::SavedPlatform;
 const MEMORY: u32 = 0;
 /// The latest cycle. Sums of later cycles could overflow; the machine would have run for 146 years.
 const MAX_CYCLE: u64 = 1 << 62;
-/// The longest rest of a turn, and the most that a core can lag behind. The machine runs through it at once.
-const MAX_LAG: u64 = 1 << 27;
+/// The longest rest of a turn of a machine with one core. The machine runs through it at once.
+const MAX_SINGLE_TURN: u64 = 1 << 24;
+
+/// The longest rest of a turn.
+fn longest_turn(cores: usize) -> u64 {
+    if cores == 1 { MAX_SINGLE_TURN } else { TURN }
+}
 
 /// The description in a file.
 #[derive(Serialize, Deserialize)]
@@ -46,11 +51,12 @@ impl SavedMachine {
     /// Whether all times are in the valid range.
     fn has_times(&self) -> bool {
         let count = self.cores.len();
-        let earliest = self.now.saturating_sub(MAX_LAG);
+        // A waiting core takes over the machine's time. Only a debugger makes another one lag behind.
+        let earliest = self.now.saturating_sub(MAX_LAG + TURN);
         let mut started = self.cores.iter().filter(|core| !core.is_parked);
         self.now <= MAX_CYCLE
-            && started.all(|core| (earliest..=MAX_CYCLE).contains(&core.clock))
-            && self.turn.is_none_or(|turn| turn.core < count && turn.end <= self.now + MAX_LAG)
+            && started.all(|core| core.clock <= MAX_CYCLE && (core.is_idle || core.clock >= earliest))
+            && self.turn.is_none_or(|turn| turn.core < count && turn.end <= self.now + longest_turn(count))
     }
 }
 
@@ -62,7 +68,7 @@ impl Machine {
     pub fn save(&self, notes: Value, out: impl Write) -> Result<(), SaveError> {
         let platform = self.bus.platform.borrow();
         let memory = &self.bus.memory;
-        let end = self.now.saturating_add(MAX_LAG);
+        let end = self.now.saturating_add(longest_turn(self.cores.len()));
         let description = SavedMachine {
             longma: env!("CARGO_PKG_VERSION").into(),
             memory_bytes: memory.bytes(),

@@ -20,7 +20,7 @@ const RESET_ADDRESS: u64 = 0x1c00_0000;
 pub const MAX_CORES: usize = 16;
 
 /// Cycles of a turn if the machine has several cores. A core observes the effects of the other cores in its next turn.
-const TURN: u64 = 2_000;
+pub(crate) const TURN: u64 = 2_000;
 
 /// Cycles of a turn while models time the cores; fewer, so that cores notice each other's interrupts sooner.
 const OBSERVED_TURN: u64 = 1_000;
@@ -85,7 +85,7 @@ pub enum Stop {
 
 /// The maximum number of cycles by which a core lags behind while the debugger holds it. It catches up when it is
 /// released, so that short holds, such as steps of other cores, do not change a run.
-const MAX_LAG: u64 = 1_000_000;
+pub(crate) const MAX_LAG: u64 = 1_000_000;
 
 /// The cores run until the same cycle, one after the other.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]

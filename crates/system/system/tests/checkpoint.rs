@@ -106,6 +106,11 @@ fn an_unchanged_description_is_accepted() {
     restored(&assembled(&file, &description, &runs)).expect("it is what was written");
 }
 
+/// A turn of the first core, until a cycle.
+fn turn(end: u64) -> Value {
+    json!({"end": end, "core": 0, "is_interrupted": false, "are_idle": false})
+}
+
 /// A change of a description.
 type Change = fn(&mut Value);
 
@@ -117,7 +122,7 @@ fn a_missing_an_unknown_and_an_impossible_value_are_named() {
         change(&mut description);
         restored(&assembled(&file, &description, &runs)).err().expect("it is refused").to_string()
     };
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 10] = [
         (|all| drop(all.as_object_mut().and_then(|all| all.remove("now"))), "missing field `now`"),
         (|all| all["platform"]["fan"] = json!(1), "unknown field `fan`"),
         (|all| all["cores"][0]["csrs"]["STLBPS"] = json!(63), "STLBPS has a value that it cannot have"),
@@ -126,6 +131,9 @@ fn a_missing_an_unknown_and_an_impossible_value_are_named() {
         (|all| all["cores"][0]["registers"]["general"][0] = json!(1), "a register has a value"),
         (|all| all["cores"][0]["timer"]["period"] = json!(0), "the timer has a value"),
         (|all| all["now"] = json!(u64::MAX), "the time are those of no machine"),
+        // The cores would run through the difference at once.
+        (|all| all["now"] = json!(1_u64 << 26), "the time are those of no machine"),
+        (|all| all["turn"] = turn(1 << 26), "the time are those of no machine"),
     ];
     for (change, expected) in cases {
         let error = changed(change);

@@ -26,7 +26,7 @@ pub struct SavedCore {
     timer: Timer,
     /// Cycles since reset.
     pub clock: u64,
-    is_idle: bool,
+    pub is_idle: bool,
     pub is_parked: bool,
 }
 
