@@ -11,6 +11,9 @@ pub enum Error {
     /// An argument is invalid.
     #[error("invalid parameter: {0}")]
     InvalidParameter(String),
+    /// This NIC, another NIC or another process already listens at the address.
+    #[error("the address is in use: {0}")]
+    AddressInUse(String),
     /// A resource is exhausted: memory, queue entries, file descriptors.
     #[error("out of resources: {0}")]
     Resource(String),

@@ -7,11 +7,13 @@ use crate::connection::ConnectionRequest;
 use crate::engine::nic::NicShared;
 use crate::engine::waiting::deadline_after;
 use crate::error::Error;
+use longma_locks::IgnorePoison;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// An address at which a NIC accepts connection requests. Dropping it stops listening.
+/// An address at which a NIC accepts connection requests. Dropping it stops listening. Several threads can wait on one
+/// listener.
 pub struct Listener {
     nic: Arc<NicShared>,
     address: Address,
@@ -24,7 +26,14 @@ impl Listener {
         if address.discriminator.len() > longest {
             return Err(Error::InvalidParameter(format!("a discriminator has at most {longest} bytes")));
         }
+        // A second listener would close the first one's name when it is dropped.
+        let mut listening = nic.listening.lock().ignore_poison();
+        if listening.contains(&address.discriminator) {
+            return Err(Error::AddressInUse(format!("this NIC is already listening at {address}")));
+        }
         nic.provider.listen(address)?;
+        listening.insert(address.discriminator.clone());
+        drop(listening);
         Ok(Listener { nic: nic.clone(), address: address.clone(), is_closed: AtomicBool::new(false) })
     }
 
@@ -54,7 +63,9 @@ impl Listener {
     /// waits in other threads end.
     pub fn close(&self) {
         if !self.is_closed.swap(true, Ordering::AcqRel) && !self.nic.is_forked_child() {
+            let mut listening = self.nic.listening.lock().ignore_poison();
             self.nic.provider.stop_listening(&self.address);
+            listening.remove(&self.address.discriminator);
         }
     }
 }

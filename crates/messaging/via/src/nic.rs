@@ -161,8 +161,8 @@ impl Nic {
     /// Starts to listen at `local`. Peers can request connections from now on.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] if the discriminator is too long; the errors of the provider, such as a name that
-    /// another process uses.
+    /// [`Error::InvalidParameter`] if the discriminator is too long; [`Error::AddressInUse`] if this NIC, another NIC or
+    /// another process already listens there; the errors of the provider.
     pub fn listen(&self, local: &Address) -> Result<Listener, Error> {
         Listener::open(&self.shared, local)
     }

@@ -44,11 +44,26 @@ fn an_address_is_taken_from_listening_until_closing() {
 }
 
 #[test]
+fn a_nic_listens_once_at_an_address() {
+    for (server, client, address) in pairs("once") {
+        let local = Address::local(&address.discriminator);
+        let listener = server.listen(&local).unwrap();
+        let second = server.listen(&local).err().expect("the address is in use");
+        assert!(matches!(&second, Error::AddressInUse(_)), "{second}");
+        // The refused listener has not closed the first.
+        std::thread::scope(|scope| {
+            scope.spawn(|| listener.wait(TIMEOUT).unwrap().accept(&vi(&server)).unwrap());
+            connect(&client, &address).unwrap();
+        });
+    }
+}
+
+#[test]
 fn another_nic_can_use_the_name_after_closing() {
     let [(one, other, address), _] = pairs("again");
     let local = Address::local(&address.discriminator);
     let listener = one.listen(&local).unwrap();
-    assert!(other.listen(&local).is_err());
+    assert!(matches!(other.listen(&local), Err(Error::AddressInUse(_))));
     listener.close();
     other.listen(&local).unwrap();
 }

@@ -34,7 +34,7 @@ pub(crate) enum Return {
 impl From<&Error> for Return {
     fn from(error: &Error) -> Return {
         match error {
-            Error::InvalidParameter(_) => Return::InvalidParameter,
+            Error::InvalidParameter(_) | Error::AddressInUse(_) => Return::InvalidParameter,
             Error::Timeout => Return::Timeout,
             Error::Rejected | Error::Refused(_) => Return::Reject,
             Error::InvalidReliability(_) => Return::InvalidReliabilityLevel,

@@ -108,8 +108,8 @@ pub(super) fn error_number(error: &Error) -> i32 {
     match error {
         Error::System { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
         Error::Resource(_) => libc::ENOMEM,
-        Error::InvalidParameter(_) => libc::EINVAL,
-        Error::InvalidState(_) => libc::EADDRINUSE,
+        Error::InvalidParameter(_) | Error::InvalidState(_) => libc::EINVAL,
+        Error::AddressInUse(_) => libc::EADDRINUSE,
         _ => libc::EIO,
     }
 }

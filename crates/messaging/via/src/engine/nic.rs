@@ -6,8 +6,9 @@ use super::errors::ErrorDispatch;
 use super::memory_table::MemoryTable;
 use super::vi_registry::ViRegistry;
 use crate::provider::Provider;
+use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 /// The state shared by all handles of an open NIC.
 pub(crate) struct NicShared {
@@ -15,6 +16,8 @@ pub(crate) struct NicShared {
     pub(crate) memory: MemoryTable,
     pub(crate) vi_registry: Arc<ViRegistry>,
     pub(crate) errors: ErrorDispatch,
+    /// The discriminators of the listeners.
+    pub(crate) listening: Mutex<BTreeSet<Vec<u8>>>,
     /// The process that opened the NIC.
     creator_pid: u32,
 }
@@ -29,7 +32,7 @@ impl NicShared {
         provider.attach(poller);
         let (provider, errors, creator_pid) =
             (ManuallyDrop::new(provider), ErrorDispatch::default(), std::process::id());
-        NicShared { provider, memory, vi_registry, errors, creator_pid }
+        NicShared { provider, memory, vi_registry, errors, listening: Mutex::default(), creator_pid }
     }
 
     /// Whether this process is a forked child of the one that opened the NIC (fork(2)). The child must not close

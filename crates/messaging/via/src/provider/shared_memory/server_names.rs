@@ -110,7 +110,7 @@ impl ServerAddress {
             bound => bound,
         };
         bound.map_err(|error| match error.kind() {
-            io::ErrorKind::AddrInUse => Error::InvalidParameter(match self.is_a_socket() {
+            io::ErrorKind::AddrInUse => Error::AddressInUse(match self.is_a_socket() {
                 false if self.file.is_some() => format!(
                     "the name of {} in the directory of names is taken by a file that is not a socket; remove it",
                     Address::local(discriminator)
