@@ -31,6 +31,12 @@ pub struct DrainArguments {
     /// Let the host accept virtual machines again.
     #[arg(long)]
     undo: bool,
+    /// Also move its virtual machines to other hosts, running ones live, and wait until it is empty.
+    #[arg(long, conflicts_with_all = ["undo", "json"])]
+    empty: bool,
+    /// How long to wait until it is empty.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "empty")]
+    patience: u64,
     #[command(flatten)]
     connection: ConnectionOptions,
     #[command(flatten)]
@@ -188,14 +194,21 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
 /// Runs `longma placement drain`.
 pub fn drain(arguments: &DrainArguments) -> Outcome {
     let word = if arguments.undo { "undrain" } else { "drain" };
-    let path = format!("/v1/hosts/{}/{word}", part(&arguments.host));
-    let drained: Drained = arguments.connection.client()?.post(&path, None, &()).map_err(with_advice)?;
+    let query = if arguments.empty { "?empty=true" } else { "" };
+    let path = format!("/v1/hosts/{}/{word}{query}", part(&arguments.host));
+    let client = arguments.connection.client()?;
+    let drained: Drained = client.post(&path, None, &()).map_err(with_advice)?;
     if arguments.format.json {
         return print::json(&drained);
     }
     let host = &arguments.host;
     if arguments.undo {
         return print_line(&format!("{host} accepts virtual machines again"));
+    }
+    if arguments.empty {
+        let count = drained.left.len();
+        print_line(&format!("{host} accepts no more virtual machines; {count} are to leave it"))?;
+        return super::migrate::wait_until_empty(&client, host, arguments.patience);
     }
     let mut page = Page::new();
     page.line(&format!("{host} accepts no more virtual machines; {} stay on it", drained.left.len()));

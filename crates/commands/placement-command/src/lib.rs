@@ -9,6 +9,7 @@ mod explain;
 mod hosts;
 mod import;
 mod kubernetes;
+mod migrate;
 mod print;
 mod replay;
 mod request;
@@ -54,11 +55,13 @@ enum PlacementCommand {
     Resize(vms::ResizeArguments),
     /// Move a running virtual machine to other NUMA nodes of its host, live.
     Rebind(vms::RebindArguments),
+    /// Migrate a running virtual machine to another host, live.
+    Migrate(migrate::Arguments),
     /// Explain where a request would be placed, host by host and node by node.
     Explain(explain::Arguments),
     /// List hosts with the allocation and load of their nodes.
     Hosts(hosts::HostsArguments),
-    /// Stop placing virtual machines on a host, or resume.
+    /// Stop placing virtual machines on a host, or resume. With --empty, also move its virtual machines to other hosts.
     Drain(hosts::DrainArguments),
     /// Declare a host dead, so that its virtual machines can be evacuated or deleted by force.
     ///
@@ -120,6 +123,7 @@ pub fn run(args: Args) -> Outcome {
         PlacementCommand::Delete(one) => vms::delete(&one),
         PlacementCommand::Resize(arguments) => vms::resize(&arguments),
         PlacementCommand::Rebind(arguments) => vms::rebind(&arguments),
+        PlacementCommand::Migrate(arguments) => migrate::run(&arguments),
         PlacementCommand::Explain(arguments) => explain::run(&arguments),
         PlacementCommand::Hosts(arguments) => hosts::hosts(&arguments),
         PlacementCommand::Drain(arguments) => hosts::drain(&arguments),

@@ -169,6 +169,9 @@ pub fn nodes(placement: &Placement) -> String {
 pub fn location(vm: &Vm) -> (String, String) {
     let Some(placement) = &vm.placement else { return ("-".into(), "-".into()) };
     let nodes = match &vm.target {
+        Some(target) if target.host != placement.host => {
+            format!("{} to {}, {}", nodes(placement), target.host, self::nodes(target))
+        }
         Some(target) => format!("{} to {}", nodes(placement), self::nodes(target)),
         None => nodes(placement),
     };

@@ -4,7 +4,7 @@ use super::Outcome;
 use super::connection::{read_token, warn_if_token_is_visible};
 use clap::ValueEnum;
 use longma_command_line::size;
-use longma_placement::fake::FakeHypervisor;
+use longma_placement::fake::{FakeHypervisor, FakeNetwork};
 use longma_placement::scheduler::Overhead;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description, MemoryReserve};
@@ -53,6 +53,10 @@ struct HostArguments {
     /// Connection URI of libvirt [default: qemu:///system].
     #[arg(long, value_name = "URI")]
     libvirt: Option<String>,
+    /// URI under which the libvirt of other hosts reaches this one, for migrations, for example qemu+tls://host1/system
+    /// [default: none; the host takes part in no migrations].
+    #[arg(long, value_name = "URI")]
+    migration_uri: Option<String>,
     /// Take the host's topology from this machine instead (see `longma machine list`). Needs --hypervisor fake.
     #[arg(long, value_name = "NAME")]
     machine: Option<String>,
@@ -121,7 +125,7 @@ pub struct ServeArguments {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=1000))]
     hosts: Option<u32>,
     /// Simulate the hosts that this TOML file lists, up to 1000, and their virtual machines.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "machine", "name", "reserved", "reserved_memory", "libvirt", "virtualization"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["hosts", "machine", "name", "reserved", "reserved_memory", "libvirt", "migration_uri", "virtualization"])]
     fleet: Option<PathBuf>,
     /// Address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7420")]
@@ -206,6 +210,7 @@ impl HostArguments {
             ("--hypervisor", self.hypervisor.is_some()),
             ("--virtualization", self.virtualization.is_some()),
             ("--libvirt", self.libvirt.is_some()),
+            ("--migration-uri", self.migration_uri.is_some()),
             ("--machine", self.machine.is_some()),
             ("--domains", self.domains.is_some()),
             ("--name", self.name.is_some()),
@@ -217,8 +222,11 @@ impl HostArguments {
 
     /// Rejects options that have no effect together with the others.
     fn check(&self) -> Result<(), Box<dyn Error>> {
-        let of_libvirt =
-            [("--libvirt", self.libvirt.is_some()), ("--virtualization", self.virtualization.is_some())];
+        let of_libvirt = [
+            ("--libvirt", self.libvirt.is_some()),
+            ("--migration-uri", self.migration_uri.is_some()),
+            ("--virtualization", self.virtualization.is_some()),
+        ];
         match of_libvirt.into_iter().find(|option| option.1) {
             Some((option, _)) if self.kind() == Kind::Fake => {
                 Err(format!("{option} has no effect with --hypervisor fake: leave one of them out").into())
@@ -246,17 +254,20 @@ impl HostArguments {
     }
 
     /// The simulated hypervisor of the host `name`.
-    fn fake(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
-        let Some(folder) = &self.domains else { return Ok(Box::new(FakeHypervisor::new())) };
+    fn fake(&self, name: &str, network: &FakeNetwork) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
+        let Some(folder) = &self.domains else {
+            return Ok(Box::new(network.connect(name, FakeHypervisor::new())));
+        };
         let file = folder.join(format!("{name}.json"));
         let kept = std::fs::create_dir_all(folder).and_then(|()| FakeHypervisor::with_file(&file));
-        Ok(Box::new(kept.map_err(|error| format!("{}: {error}", file.display()))?))
+        let kept = kept.map_err(|error| format!("{}: {error}", file.display()))?;
+        Ok(Box::new(network.connect(name, kept)))
     }
 
-    /// Connects to the hypervisor of the host `name`.
-    fn hypervisor(&self, name: &str) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
+    /// Connects to the hypervisor of the host `name`. Simulated ones are on `network`.
+    fn hypervisor(&self, name: &str, network: &FakeNetwork) -> Result<Box<dyn Hypervisor>, Box<dyn Error>> {
         match (&self.domains, self.kind()) {
-            (_, Kind::Fake) => return self.fake(name),
+            (_, Kind::Fake) => return self.fake(name, network),
             (Some(_), Kind::Libvirt) => {
                 return Err("--domains is for --hypervisor fake: libvirt stores its domains itself".into());
             }
@@ -284,7 +295,7 @@ impl HostArguments {
                  or try the service with --hypervisor fake"
             )
         })?;
-        Ok(Box::new(libvirt))
+        Ok(Box::new(libvirt.with_migration_uri(self.migration_uri.clone())))
     }
 }
 
@@ -330,6 +341,7 @@ impl ServeArguments {
     /// The hosts whose agents run in this process.
     fn local_hosts(&self) -> Result<Vec<AllInOne>, Box<dyn Error>> {
         let (host_arguments, count) = (&self.host, self.hosts.unwrap_or(1));
+        let network = FakeNetwork::default();
         if let Some(file) = &self.fleet {
             let hosts = fleet_file::open(file)?.hosts;
             if hosts.len() > MAX_SIMULATED {
@@ -341,7 +353,7 @@ impl ServeArguments {
                 .into());
             }
             let simulated = |host: Host| {
-                let hypervisor = host_arguments.fake(&host.name)?;
+                let hypervisor = host_arguments.fake(&host.name, &network)?;
                 Ok(AllInOne { description: Description::Fixed(Box::new(host)), hypervisor })
             };
             return hosts.into_iter().map(simulated).collect();
@@ -351,7 +363,7 @@ impl ServeArguments {
                 1 => host_arguments.host_name(),
                 _ => format!("{}-{number}", host_arguments.host_name()),
             };
-            let hypervisor = host_arguments.hypervisor(&name)?;
+            let hypervisor = host_arguments.hypervisor(&name, &network)?;
             let description = host_arguments.description(name)?;
             description.host()?;
             Ok(AllInOne { description, hypervisor })
@@ -403,7 +415,7 @@ pub fn agent(arguments: AgentArguments) -> Outcome {
     let name = arguments.host.host_name();
     let description = arguments.host.description(name.clone())?;
     description.host()?;
-    let hypervisor = arguments.host.hypervisor(&name)?;
+    let hypervisor = arguments.host.hypervisor(&name, &FakeNetwork::default())?;
     print_line(&format!("agent of {name}, for {}", access.url));
     let client = Client::new(&access)?;
     warn_if_token_is_visible(&client);

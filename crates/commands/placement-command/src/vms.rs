@@ -43,11 +43,11 @@ pub struct VmArguments {
     tenant: Option<String>,
     /// How long to wait for the new state.
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    patience: u64,
+    pub patience: u64,
     #[command(flatten)]
-    connection: ConnectionOptions,
+    pub connection: ConnectionOptions,
     #[command(flatten)]
-    format: FormatOptions,
+    pub format: FormatOptions,
 }
 
 /// Arguments of `longma placement delete`.
@@ -86,7 +86,8 @@ pub struct RebindArguments {
 }
 
 impl VmArguments {
-    fn path(&self, rest: &str) -> String {
+    /// Path of the virtual machine in the API, with `rest` appended.
+    pub fn path(&self, rest: &str) -> String {
         let query = self.tenant.as_ref().map(|t| format!("?tenant={}", part(t))).unwrap_or_default();
         format!("/v1/vms/{}{rest}{query}", part(&self.vm))
     }

@@ -23,6 +23,8 @@ const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 /// Longest wait for the hosts of this process before the service answers.
 const FIRST_REPORT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Interval at which hosts that are to be emptied are looked for.
+const EMPTY_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which silent agents are detected.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -275,12 +277,14 @@ async fn run(
     }
     let store_watcher = tokio::spawn(watch_store(state.clone()));
     let pruner = options.retention.map(|retention| tokio::spawn(prune(state.clone(), retention)));
+    let mover = tokio::spawn(empty_hosts(state.clone()));
     let signals = tokio::spawn(until_signalled(state.clone()));
     hosts_reported(&state, agents.len()).await;
     ready(&access.url, &data_dir.folder);
     let tls = tls.map(|t| t.0);
     listen::listen(listener, tls, api::router(state.clone()), state.stopping.subscribe(), &options.log).await;
     store_watcher.abort();
+    mover.abort();
     // A failure is already logged.
     let _ = state.with(ServiceState::store_token_uses).await;
     state.write_audit().await;
@@ -334,6 +338,15 @@ async fn prune(state: Arc<ServiceState>, retention: Duration) {
             (state.log)("records older than the retention period were deleted");
         }
         tokio::time::sleep(PRUNE_INTERVAL).await;
+    }
+}
+
+/// Periodically moves virtual machines off the hosts that are to be emptied.
+async fn empty_hosts(state: Arc<ServiceState>) {
+    loop {
+        tokio::time::sleep(EMPTY_INTERVAL).await;
+        // A failure is already logged, and the next round may succeed.
+        let _ = state.empty_hosts().await;
     }
 }
 

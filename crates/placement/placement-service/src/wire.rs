@@ -8,6 +8,7 @@ use longma_placement::foreign::ForeignDomain;
 use longma_placement::host::{Host, NodeLoad};
 use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
+use longma_placement::reconcile::Ready;
 use longma_placement::request::Invalid;
 use longma_placement::store::{Alarm, AuditRecord, Event, TenantUse, Vm, VmId, VmState};
 use longma_text::sanitize;
@@ -258,6 +259,22 @@ pub struct AuditPage {
     pub next: Option<i64>,
 }
 
+/// Version of the protocol between agents and services that this program speaks. Version 2 has [`OrderKind`].
+pub const PROTOCOL: u32 = 2;
+
+/// What an agent is to do. Agents of protocol version 1 know moves only and get no other orders.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum OrderKind {
+    /// Move the virtual machine to other nodes of the host.
+    #[default]
+    Move,
+    /// Migrate the virtual machine to another host.
+    Migrate,
+    /// Make the host ready for a virtual machine that is being migrated to it.
+    Receive,
+}
+
 /// A move for an agent to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Order {
@@ -267,6 +284,9 @@ pub struct Order {
     pub vm: VmId,
     /// New placement.
     pub target: Placement,
+    /// What to do with it.
+    #[serde(default)]
+    pub kind: OrderKind,
 }
 
 /// Result of an order.
@@ -276,10 +296,13 @@ pub struct OrderDone {
     pub number: u64,
     /// Why it was not carried out; `None` if it was.
     pub problem: Option<String>,
+    /// With [`OrderKind::Receive`]: how the virtual machine reaches the host, and its affinity there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<Ready>,
 }
 
 /// An agent's report about its host.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentReport {
     /// Load of the host's nodes in order; empty if not measured.
@@ -309,10 +332,35 @@ pub struct AgentReport {
     /// Maximum delay in milliseconds, at most 5000.
     #[serde(default)]
     pub wait_ms: u64,
+    /// Version of the protocol that the agent speaks.
+    #[serde(default = "first_protocol")]
+    pub protocol: u32,
     /// Only signals that the agent is alive and busy, possibly for minutes. Other fields are ignored, and no orders are
     /// handed out.
     #[serde(default)]
     pub at_work: bool,
+}
+
+fn first_protocol() -> u32 {
+    1
+}
+
+impl Default for AgentReport {
+    fn default() -> Self {
+        Self {
+            load: Vec::new(),
+            vm_cpus: BTreeMap::new(),
+            findings: None,
+            problems: Vec::new(),
+            foreign: Vec::new(),
+            foreign_domains: Vec::new(),
+            done: Vec::new(),
+            generation: 0,
+            wait_ms: 0,
+            protocol: PROTOCOL,
+            at_work: false,
+        }
+    }
 }
 
 /// Strips control characters and limits the length.
@@ -381,6 +429,41 @@ pub enum AgentChange {
         /// Whether the move succeeded.
         arrived: bool,
     },
+    /// Begins the migration that the agent was ordered to make.
+    BeginMigration {
+        /// ID of the virtual machine.
+        vm: VmId,
+        /// New placement, as in the order.
+        target: Placement,
+    },
+    /// Ends a migration.
+    EndMigration {
+        /// ID of the virtual machine.
+        vm: VmId,
+        /// Why the virtual machine has stayed; `None` if it has left the host.
+        problem: Option<String>,
+    },
+}
+
+/// Whether the target of a migration is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Preparation {
+    /// It has not answered yet: ask again.
+    Pending,
+    /// It is ready.
+    Ready(Ready),
+    /// It cannot take the virtual machine.
+    Refused(String),
+}
+
+/// Where to migrate a virtual machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Migrate {
+    /// The host; `None` for the best one.
+    #[serde(default)]
+    pub to: Option<String>,
 }
 
 /// A list of alarms.

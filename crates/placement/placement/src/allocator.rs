@@ -363,6 +363,9 @@ impl Allocator {
                 Err(refused) => Err(refused.into()),
             };
             self.reload(&old.host)?;
+            if let Some(target) = vm.target.as_ref().filter(|target| target.host != old.host) {
+                self.reload(&target.host)?;
+            }
             match moved {
                 Err(AllocateError::Store(StoreError::Conflict { host, .. }))
                     if attempt < MAX_ATTEMPTS && host != old.host =>
@@ -371,6 +374,43 @@ impl Allocator {
                     self.apply_changes()?;
                 }
                 moved => return moved,
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    /// Chooses a placement on another host for a running virtual machine: on the host `to`, or on the best one. Reserves
+    /// nothing.
+    ///
+    /// # Errors
+    /// If it is not running or does not fit, or the store fails.
+    pub fn migration_target(&mut self, id: VmId, to: Option<&str>) -> Result<Placement, AllocateError> {
+        let vm = self.store.vm(id)?;
+        let Some(own) = vm.placement.as_ref().filter(|_| vm.state == VmState::Running) else {
+            return Err(StoreError::Stale { id, expected: VmState::Running, found: vm.state }.into());
+        };
+        self.reload(&own.host)?;
+        Ok(self.scheduler.decide_elsewhere(&vm.request, own, to)?)
+    }
+
+    /// Moves a stopped virtual machine to another host, where it will start.
+    ///
+    /// # Errors
+    /// If it is not stopped or fits on no other host, or the store fails.
+    pub fn relocate_stopped(&mut self, id: VmId) -> Result<Vm, AllocateError> {
+        for attempt in 1.. {
+            let vm = self.store.vm(id)?;
+            let Some(own) = vm.placement.as_ref().filter(|_| vm.state == VmState::Stopped) else {
+                return Err(StoreError::Stale { id, expected: VmState::Stopped, found: vm.state }.into());
+            };
+            self.reload(&own.host)?;
+            let target = self.scheduler.decide_elsewhere(&vm.request, own, None)?;
+            let relocated = self.store.relocate_stopped(id, &target);
+            self.reload(&own.host)?;
+            self.reload(&target.host)?;
+            match relocated {
+                Err(StoreError::Conflict { .. }) if attempt < MAX_ATTEMPTS => {}
+                relocated => return Ok(relocated?),
             }
         }
         unreachable!("the last attempt returns")
@@ -418,7 +458,8 @@ impl Allocator {
             .map_err(|e| ReserveError { host: e.host, problem: e.problem })?;
         self.scheduler.set_status(host, stored.status);
         let placements = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
-        self.scheduler.reload_host(host, placements)?;
+        // One that is migrating has its other placement on another host.
+        self.scheduler.reload_host(host, placements.filter(|place| place.host == host))?;
         // A reservation that is already durable is part of `vms`. Of several with the same name and placement, at most
         // one is, and it is not one whose virtual machine was confirmed before.
         let mut unmatched: Vec<&Vm> = vms.iter().filter(|vm| !self.confirmed.contains(&vm.id)).collect();

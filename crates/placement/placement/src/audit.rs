@@ -59,7 +59,7 @@ pub enum What {
 /// CPUs of a host that are not dedicated to any of `vms`.
 fn undedicated_cpus(host: &Host, vms: &[Vm]) -> CpuSet {
     let all: CpuSet = host.nodes.iter().flat_map(|n| n.cpus().iter().collect::<Vec<_>>()).collect();
-    let placements = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
+    let placements = vms.iter().flat_map(|vm| vm.placements_on(&host.name));
     let dedicated: CpuSet = placements.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
     all.difference(&dedicated).difference(&host.gone)
 }

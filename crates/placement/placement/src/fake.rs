@@ -2,8 +2,14 @@
 //! or remove domains without the caller's knowledge. It can persist its domains to a file, so that they survive a
 //! restart of the caller as libvirt's do.
 
+mod network;
+
+pub use network::FakeNetwork;
+
 use crate::cpus::CpuSet;
-use crate::hypervisor::{Domain, DomainEntry, DomainState, Hypervisor, HypervisorError};
+use crate::hypervisor::{
+    Destination, Domain, DomainEntry, DomainState, Hypervisor, HypervisorError, Outgoing,
+};
 use crate::placement::Share;
 use longma_locks::IgnorePoison;
 use std::collections::BTreeMap;
@@ -35,6 +41,8 @@ struct State {
     calls: u64,
     fault: Option<(u64, Fault)>,
     away: bool,
+    /// Domains that have left this host by migration, or were suspended at its end.
+    outgoing: BTreeMap<String, Outgoing>,
 }
 
 impl State {
@@ -54,6 +62,8 @@ impl State {
 #[derive(Clone, Debug, Default)]
 pub struct FakeHypervisor {
     state: Arc<Mutex<State>>,
+    /// The network with the hypervisors that domains can be migrated to, and the address on it.
+    network: Option<(FakeNetwork, String)>,
 }
 
 impl FakeHypervisor {
@@ -73,7 +83,7 @@ impl FakeHypervisor {
             Err(error) => return Err(error),
         };
         let state = State { domains, file: Some(file.into()), ..State::default() };
-        Ok(Self { state: Arc::new(Mutex::new(state)) })
+        Ok(Self { state: Arc::new(Mutex::new(state)), network: None })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -96,6 +106,19 @@ impl FakeHypervisor {
         let mut state = self.state();
         state.away = false;
         state.fault = None;
+    }
+
+    /// Sets what is left of a domain by a migration.
+    pub fn set_outgoing(&self, name: &str, outgoing: Outgoing) {
+        self.state().outgoing.insert(name.into(), outgoing);
+    }
+
+    /// Restarts the hypervisor's daemon: it no longer knows which domains have left by migration, and drops domains whose
+    /// arrival is not complete. Domains keep running.
+    pub fn restart(&self) {
+        let mut state = self.state();
+        state.outgoing.retain(|_, outgoing| *outgoing == Outgoing::Suspended);
+        network::drop_incomplete(&mut state, None);
     }
 
     /// All domains with their state.
@@ -150,7 +173,10 @@ impl FakeHypervisor {
             None => {}
         }
         let done = change(&mut state.domains).and_then(|done| state.save().map(|()| done)).map_err(refused);
-        if state.away { Err(HypervisorError::Unreachable("the caller crashed".into())) } else { done }
+        let away = state.away;
+        drop(state);
+        self.network.iter().for_each(|(network, _)| network.watch());
+        if away { Err(HypervisorError::Unreachable("the caller crashed".into())) } else { done }
     }
 
     fn change_running(
@@ -225,6 +251,7 @@ impl Hypervisor for FakeHypervisor {
     }
 
     fn start(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.state().outgoing.remove(name);
         self.change("start", name, |domains| {
             domains.get_mut(name).ok_or("the domain does not exist")?.0.running = true;
             Ok(())
@@ -260,7 +287,9 @@ impl Hypervisor for FakeHypervisor {
         self.change_running("resume", name, |actual, _| {
             actual.paused = None;
             Ok(())
-        })
+        })?;
+        self.state().outgoing.remove(name);
+        Ok(())
     }
 
     fn persist(&mut self, domain: &Domain) -> Result<(), HypervisorError> {
@@ -283,6 +312,33 @@ impl Hypervisor for FakeHypervisor {
             actual.misplaced_vcpus.remove(&vcpu);
             Ok(())
         })
+    }
+
+    fn accept_migration(&mut self, domain: &Domain) -> Result<String, HypervisorError> {
+        self.change("accept", &domain.name, |_| Ok(()))?;
+        self.network.as_ref().map(|(_, address)| address.clone()).ok_or_else(|| HypervisorError::Refused {
+            what: format!("accept {}", domain.name),
+            why: "it is on no network".into(),
+        })
+    }
+
+    fn migrate(&mut self, name: &str, to: &Destination) -> Result<(), HypervisorError> {
+        self.send(name, to)
+    }
+
+    fn outgoing(&mut self, name: &str) -> Result<Outgoing, HypervisorError> {
+        let running = self.inspect(name)?.is_some_and(|actual| actual.running);
+        let known = self.state().outgoing.get(name).copied();
+        Ok(known.unwrap_or(if running { Outgoing::Stays } else { Outgoing::Gone }))
+    }
+
+    fn abort_migration(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.state().outgoing.remove(name);
+        Ok(())
+    }
+
+    fn resume_at(&mut self, address: &str, name: &str) -> Result<(), HypervisorError> {
+        self.peer(address)?.resume(name)
     }
 
     fn set_vcpus(&mut self, name: &str, count: u32) -> Result<(), HypervisorError> {

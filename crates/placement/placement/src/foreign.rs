@@ -153,11 +153,11 @@ pub fn withhold(host: &mut Host, domains: &[ForeignDomain]) {
     }
 }
 
-/// One sentence for each foreign domain that is pinned to a CPU dedicated to one of `vms`.
-pub fn intrusions(domains: &[ForeignDomain], vms: &[Vm]) -> Vec<String> {
+/// One sentence for each foreign domain of `host` that is pinned to a CPU dedicated to one of `vms`.
+pub fn intrusions(domains: &[ForeignDomain], vms: &[Vm], host: &str) -> Vec<String> {
     let mut found = Vec::new();
     for vm in vms {
-        let places = vm.placement.iter().chain(&vm.target);
+        let places = vm.placements_on(host);
         let dedicated: CpuSet = places.flat_map(|p| p.tally().exclusive).map(|(_, cpu)| cpu).collect();
         for domain in domains.iter().filter(|domain| domain.running) {
             let both: CpuSet = dedicated.iter().filter(|cpu| domain.cpus.contains(*cpu)).collect();

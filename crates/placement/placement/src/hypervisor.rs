@@ -129,8 +129,37 @@ pub struct DomainState {
     pub cpu_limits: BTreeMap<String, i64>,
 }
 
-/// Reason of a pause that a user requested.
+/// Reason of a pause that a user requested. A domain that has arrived from another host has it until it is resumed.
 pub const PAUSED_BY_USER: &str = "user";
+/// Reason of a pause at the end of a migration.
+pub const PAUSED_BY_MIGRATION: &str = "migrating";
+
+/// The host that a domain is migrated to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Destination {
+    /// Address of its hypervisor, as returned by [`Hypervisor::accept_migration`].
+    pub address: String,
+    /// The domain as it is to be there: placement and affinity.
+    pub domain: Domain,
+}
+
+/// What is left of a domain on the host that it was or is being migrated from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outgoing {
+    /// It is on this host, and no migration is in progress.
+    Stays,
+    /// A migration is in progress, or may be about to begin.
+    InProgress {
+        /// For how long, in seconds.
+        for_s: u64,
+    },
+    /// Its memory is complete on both hosts and runs on none, since the migration was interrupted at its end.
+    Suspended,
+    /// It has ended here because it was migrated. On its new host it is paused.
+    Left,
+    /// It does not run here, for another reason.
+    Gone,
+}
 
 impl DomainState {
     /// Returns whether the domain belongs to another database than `database`, or to a virtual machine with another
@@ -278,6 +307,59 @@ pub trait Hypervisor: Send {
     /// If the hypervisor is unreachable or refuses.
     fn remove_cpu_limits(&mut self, name: &str) -> Result<(), HypervisorError> {
         let _ = name;
+        Ok(())
+    }
+
+    /// Checks that a domain can be migrated to this host. Returns the address at which the other host's hypervisor reaches
+    /// this one.
+    ///
+    /// # Errors
+    /// If the hypervisor is unreachable or refuses, for example because it has no address or lacks the disk image.
+    fn accept_migration(&mut self, domain: &Domain) -> Result<String, HypervisorError> {
+        Err(HypervisorError::Refused {
+            what: format!("accept {}", domain.name),
+            why: "it does not take part in migrations".into(),
+        })
+    }
+
+    /// Migrates a running domain to another host, where it is left paused, so that it never runs on both. Returns when it
+    /// has ended here. After an error, [`Hypervisor::outgoing`] tells what is left of it here.
+    ///
+    /// # Errors
+    /// If the hypervisor is unreachable or either host refuses.
+    fn migrate(&mut self, name: &str, to: &Destination) -> Result<(), HypervisorError> {
+        Err(HypervisorError::Refused {
+            what: format!("migrate {name} to {}", to.address),
+            why: "it does not take part in migrations".into(),
+        })
+    }
+
+    /// What is left of a domain that was or is being migrated to another host.
+    ///
+    /// # Errors
+    /// If the hypervisor is unreachable.
+    fn outgoing(&mut self, name: &str) -> Result<Outgoing, HypervisorError> {
+        Ok(match self.inspect(name)? {
+            Some(actual) if actual.running => Outgoing::Stays,
+            _ => Outgoing::Gone,
+        })
+    }
+
+    /// Aborts the migration of a domain that is in progress.
+    ///
+    /// # Errors
+    /// If the hypervisor is unreachable or refuses.
+    fn abort_migration(&mut self, name: &str) -> Result<(), HypervisorError> {
+        let _ = name;
+        Ok(())
+    }
+
+    /// Resumes a domain on the host that it was migrated to.
+    ///
+    /// # Errors
+    /// If either hypervisor is unreachable or refuses.
+    fn resume_at(&mut self, address: &str, name: &str) -> Result<(), HypervisorError> {
+        let _ = (address, name);
         Ok(())
     }
 

@@ -18,6 +18,8 @@ pub enum HostStatus {
     Up,
     /// The host keeps its virtual machines but accepts no new ones.
     Draining,
+    /// Like [`HostStatus::Draining`], and its virtual machines are moved to other hosts.
+    Emptying,
     /// The host's agent has stopped reporting.
     Down,
     /// An operator has declared the host dead.
@@ -214,6 +216,12 @@ impl Inventory {
     /// Names of the hosts in insertion order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.indices().map(|at| &*self.hosts[at].name)
+    }
+
+    /// Names of the hosts with this status.
+    pub fn hosts_with_status(&self, status: HostStatus) -> Vec<String> {
+        let with = self.indices().map(|at| &self.hosts[at]).filter(|host| host.status == status);
+        with.map(|host| host.name.to_string()).collect()
     }
 
     /// Indices of the hosts, without removed ones.

@@ -1,12 +1,17 @@
 //! Brings a host's hypervisor to the state that the store intends, from any current state. A crash between any two
 //! steps is safe. An agent calls [`reconcile`] after changes and periodically.
 
+mod migrate;
+
+pub use migrate::{MAX_MIGRATION_S, Ready, migrate_vm, receive};
+
 use crate::audit::{self, AuditError, Finding, Intended, What, conditions, differences};
 use crate::cpus::CpuSet;
 use crate::foreign::ForeignDomain;
 use crate::host::Host;
 use crate::hypervisor::{
-    Domain, DomainEntry, DomainState, Hypervisor, HypervisorError, PAUSED_BY_USER, domain_name,
+    Domain, DomainEntry, DomainState, Hypervisor, HypervisorError, PAUSED_BY_MIGRATION, PAUSED_BY_USER,
+    domain_name,
 };
 use crate::placement::Placement;
 use crate::store::{AgentStore, Intent, StoreError, Vm, VmId, VmState};
@@ -21,6 +26,8 @@ pub struct Report {
     pub problems: Vec<String>,
     /// Domains that do not belong to this database. They are left alone.
     pub foreign: Vec<String>,
+    /// Whether a virtual machine has left the host by migration.
+    pub has_migrated: bool,
 }
 
 /// State of one run for one host.
@@ -58,6 +65,9 @@ pub fn reconcile(
     let mut agent = Agent::new(store, hypervisor, host)?;
     let vms = agent.read_vms()?;
     agent.remove_orphans(&vms)?;
+    for vm in vms.iter().filter(|vm| vm.state == VmState::Migrating && vm.is_on(&host.name)) {
+        agent.recover_migration(vm)?;
+    }
     // Repin running virtual machines first, so that they leave CPUs that are about to be dedicated to another one.
     for vm in vms.iter().filter(|vm| matches!(vm.state, VmState::Moving | VmState::Running)) {
         agent.correct(vm)?;
@@ -325,7 +335,10 @@ impl Agent<'_> {
     ) -> Result<bool, HypervisorError> {
         let name = finding.domain.as_str();
         match finding.what {
-            What::Paused if actual.paused.as_deref() == Some(PAUSED_BY_USER) => {
+            // By the end of a migration only if the store says that the virtual machine is on this host.
+            What::Paused
+                if matches!(actual.paused.as_deref(), Some(PAUSED_BY_USER | PAUSED_BY_MIGRATION)) =>
+            {
                 self.mark_changed(name);
                 self.hypervisor.resume(name)?;
             }
@@ -442,7 +455,7 @@ impl Agent<'_> {
     fn advance(&mut self, vm: &Vm) -> Result<(), AuditError> {
         use VmState::*;
         match (vm.state, vm.intent) {
-            (Requested | Deleted | Moving, _) | (Running, Intent::Run) | (Stopped, Intent::Stop) => Ok(()),
+            (Requested | Deleted | Moving | Migrating, _) | (Running, Intent::Run) | (Stopped, Intent::Stop) => Ok(()),
             // Retried when the owner asks for it.
             (Failed, Intent::Run) => Ok(()),
             (Reserved | Creating | Stopped, Intent::Run) => self.create(vm),
@@ -499,7 +512,12 @@ impl Agent<'_> {
     /// Defines and starts a domain. Returns false if the domain was removed in between.
     fn make(&mut self, vm: &Vm, placement: &Placement) -> Result<bool, HypervisorError> {
         let name = domain_name(vm.id);
-        let mut started = self.inspect(&name)?.is_some_and(|a| a.running);
+        let found = self.inspect(&name)?;
+        if found.as_ref().is_some_and(|actual| actual.running && actual.paused.is_some()) {
+            // Perhaps what an abandoned migration has left: its memory may be older than the disks.
+            self.remove(&name)?;
+        }
+        let mut started = found.is_some_and(|actual| actual.running && actual.paused.is_none());
         let mut done = Ok(());
         if !started {
             let domain = self.domain(vm, placement);

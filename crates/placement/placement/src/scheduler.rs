@@ -277,6 +277,42 @@ impl Scheduler {
         self.fit_on(request, at, nodes, groups.nodes(at as u32))
     }
 
+    /// Returns the best placement on the host `to`, or on any host, for a virtual machine that is to leave its host, where
+    /// it holds `own`. Reserves nothing.
+    ///
+    /// # Errors
+    /// If the request is invalid or fits on no other host.
+    pub fn decide_elsewhere(
+        &mut self,
+        request: &Request,
+        own: &Placement,
+        to: Option<&str>,
+    ) -> Result<Placement, NoPlacement> {
+        request.check().map_err(NoPlacement::Invalid)?;
+        let no_fit = |hosts: usize| NoPlacement::NoFit { hosts };
+        let hosts = self.inventory.len().saturating_sub(1);
+        let Some(at) = self.inventory.find(&own.host) else { return Err(no_fit(hosts)) };
+        // Its own placement does not count as another member of its groups.
+        self.release(own).map_err(|_| no_fit(hosts))?;
+        let status = self.inventory.hosts[at].status;
+        self.set_status(&own.host, HostStatus::Draining);
+        let found = match to {
+            None => self.decide(request).ok(),
+            Some(to) => self.inventory.find(to).filter(|to| *to != at).and_then(|to| {
+                let mask = GroupRules::of(&self.inventory, request).nodes(to as u32);
+                self.demands(request).iter().find_map(|demand| {
+                    let state = &self.inventory.hosts[to];
+                    let fit = fit(&self.rules(), state, demand, mask)?;
+                    assign::assign(state, request, demand, fit.nodes())
+                })
+            }),
+        };
+        self.set_status(&own.host, status);
+        let kept = self.reserve(own);
+        debug_assert_eq!(kept, Ok(()), "it was released above");
+        found.ok_or(no_fit(if to.is_some() { 1 } else { hosts }))
+    }
+
     /// Like [`Scheduler::decide_on`], but ignores groups. If only this call finds a placement, a group rule forbids it.
     pub fn decide_on_without_groups(
         &self,

@@ -17,6 +17,8 @@ mod groups;
 mod jobs;
 #[cfg(feature = "databases")]
 mod members;
+#[cfg(feature = "databases")]
+mod migrations;
 mod pending;
 #[cfg(feature = "databases")]
 mod postgres;
@@ -80,7 +82,7 @@ pub struct Vm {
     pub intent: Intent,
     /// Its placement; `None` before it is reserved and after it is deleted.
     pub placement: Option<Placement>,
-    /// Target of a move in progress. Both placements are reserved until it ends.
+    /// Target of a move or migration in progress. Both placements are reserved until it ends.
     pub target: Option<Placement>,
     /// The last problem.
     pub problem: Option<String>,
@@ -90,6 +92,18 @@ pub struct Vm {
     /// backup and assigns an ID again.
     #[serde(default)]
     pub created_at: i64,
+}
+
+impl Vm {
+    /// Its placements that are on `host`: while it migrates, the other one is elsewhere.
+    pub fn placements_on(&self, host: &str) -> impl Iterator<Item = &Placement> {
+        self.placement.iter().chain(&self.target).filter(move |place| place.host == host)
+    }
+
+    /// Returns whether it is on `host`, and not being migrated to it.
+    pub fn is_on(&self, host: &str) -> bool {
+        self.placement.as_ref().is_some_and(|place| place.host == host)
+    }
 }
 
 /// A virtual machine with its placement, to be reserved.
@@ -262,7 +276,7 @@ pub struct Counts {
 pub struct VmQuery {
     /// Only those of this tenant.
     pub tenant: Option<String>,
-    /// Only those on this host.
+    /// Only those on this host or being migrated to it.
     pub host: Option<String>,
     /// Whether to include deleted ones.
     pub deleted: bool,
@@ -461,6 +475,13 @@ pub trait Store: AgentStore {
     /// # Errors
     /// [`StoreError::Conflict`] if its host was not forced down, or the placement is taken or forbidden by its groups.
     fn evacuate(&self, id: VmId, placement: &Placement) -> Result<Vm, StoreError>;
+
+    /// Assigns a stopped virtual machine a placement on another host.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if it is not stopped; [`StoreError::Conflict`] if the placement is taken or forbidden by its
+    /// groups, or it has devices.
+    fn relocate_stopped(&self, id: VmId, placement: &Placement) -> Result<Vm, StoreError>;
 
     /// Deletes a virtual machine of a host that was forced down, without its agent. Its domain must no longer run.
     ///

@@ -187,7 +187,7 @@ fn a_machine_does_not_start_where_a_foreign_domain_was_pinned_meanwhile() {
     assert!(report.problems[0].contains("theirs, which the service does not manage"), "{report:?}");
     assert_eq!(site.store.vm(1).unwrap().state, VmState::Reserved);
     let found = site.found();
-    let sentences = intrusions(&found, &site.store.host_vms("h").unwrap());
+    let sentences = intrusions(&found, &site.store.host_vms("h").unwrap(), "h");
     assert!(sentences[0].contains(&format!("pinned to CPUs {cpu}")), "{sentences:?}");
     site.hypervisor.tamper("theirs", |domain| {
         domain.pins.vcpus[0] = set("127");

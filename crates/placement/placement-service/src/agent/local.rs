@@ -3,15 +3,17 @@
 use super::ControlPlane;
 use crate::state::SECOND_AGENT;
 use crate::state::ServiceState;
-use crate::wire::{AgentOrders, AgentReport};
+use crate::state::MAX_WAIT;
+use crate::wire::{AgentOrders, AgentReport, Preparation};
 use longma_placement::hypervisor::ShutdownDeadline;
-use longma_placement::store::StoreError;
-use longma_placement::{AgentStore, Host};
+use longma_placement::store::{StoreError, Vm, VmId, VmState};
+use longma_placement::{AgentStore, Host, Placement};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
 pub(super) struct Local {
+    store: LocalStore,
     state: Arc<ServiceState>,
     runtime: Handle,
     machine: String,
@@ -19,7 +21,7 @@ pub(super) struct Local {
 
 impl Local {
     pub fn new(state: Arc<ServiceState>, runtime: Handle, machine: String) -> Self {
-        Self { state, runtime, machine }
+        Self { store: LocalStore(state.clone()), state, runtime, machine }
     }
 
     fn claim(&self, host: &str) -> Result<(), StoreError> {
@@ -33,7 +35,11 @@ impl Local {
 
 impl ControlPlane for Local {
     fn store(&self) -> &dyn AgentStore {
-        &*self.state.store
+        &self.store
+    }
+
+    fn prepare(&self, vm: VmId) -> Result<Preparation, StoreError> {
+        Ok(self.runtime.block_on(self.state.prepare_migration(vm, MAX_WAIT)))
     }
 
     fn describe(&self, host: &Host) -> Result<(), StoreError> {
@@ -53,5 +59,48 @@ impl ControlPlane for Local {
 
     fn shutdown_deadline(&self) -> &ShutdownDeadline {
         &self.state.shutdown_deadline
+    }
+}
+
+/// The service's store. Migrations concern another host, so the service checks that it has ordered them.
+struct LocalStore(Arc<ServiceState>);
+
+type Result<T> = std::result::Result<T, StoreError>;
+
+impl AgentStore for LocalStore {
+    fn identity(&self) -> Result<String> {
+        self.0.store.identity()
+    }
+
+    fn host_vms(&self, host: &str) -> Result<Vec<Vm>> {
+        self.0.store.host_vms(host)
+    }
+
+    fn vm(&self, id: VmId) -> Result<Vm> {
+        self.0.store.vm(id)
+    }
+
+    fn has_created(&self, id: VmId, created_at: Option<i64>) -> Result<bool> {
+        self.0.store.has_created(id, created_at)
+    }
+
+    fn transition(&self, id: VmId, from: VmState, to: VmState, problem: Option<&str>) -> Result<Vm> {
+        self.0.store.transition(id, from, to, problem)
+    }
+
+    fn begin_move(&self, id: VmId, target: &Placement) -> Result<Vm> {
+        self.0.store.begin_move(id, target)
+    }
+
+    fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm> {
+        self.0.store.end_move(id, arrived)
+    }
+
+    fn begin_migration(&self, id: VmId, target: &Placement) -> Result<Vm> {
+        self.0.begin_migration(id, target)
+    }
+
+    fn end_migration(&self, id: VmId, problem: Option<&str>) -> Result<Vm> {
+        self.0.end_migration(id, problem)
     }
 }

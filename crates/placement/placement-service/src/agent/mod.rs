@@ -10,13 +10,13 @@ pub use reserve::MemoryReserve;
 use crate::Log;
 use crate::client::Client;
 use crate::state::ServiceState;
-use crate::wire::{AgentOrders, AgentReport, Order, OrderDone};
+use crate::wire::{AgentOrders, AgentReport, Order, OrderDone, OrderKind, Preparation};
 use local::Local;
 use longma_placement::audit::audit;
 use longma_placement::collect::{Counters, counters};
 use longma_placement::foreign::{self, ForeignDomain, intrusions};
 use longma_placement::hypervisor::{ShutdownDeadline, domain_name};
-use longma_placement::reconcile::{move_vm, reconcile};
+use longma_placement::reconcile::{Ready, migrate_vm, move_vm, receive, reconcile};
 use longma_placement::store::{StoreError, Vm, VmId, VmState};
 use longma_placement::{AgentStore, CpuSet, Host, Hypervisor, collect};
 use remote::Remote;
@@ -37,6 +37,8 @@ const DESCRIBE_INTERVAL: Duration = Duration::from_secs(10);
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 /// Time that operations in progress get at shutdown. A service manager kills a process that takes much longer.
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(6);
+/// How long the target of a migration has to make its host ready.
+const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time to report the result of the last call after that.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -101,6 +103,8 @@ trait ControlPlane: Send + Sync {
     fn describe(&self, host: &Host) -> Result<(), StoreError>;
     /// Sends a report and waits for work.
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
+    /// Asks for the answer of a migration's target, and waits for it for a few seconds.
+    fn prepare(&self, vm: VmId) -> Result<Preparation, StoreError>;
     /// The shutdown deadline.
     fn shutdown_deadline(&self) -> &ShutdownDeadline;
 }
@@ -313,7 +317,8 @@ impl Agent {
             }
         }
         if let Ok(vms) = self.control_plane.store().host_vms(&round.host.name) {
-            round.report.problems.extend(intrusions(self.foreign.as_deref().unwrap_or_default(), &vms));
+            let foreign = self.foreign.as_deref().unwrap_or_default();
+            round.report.problems.extend(intrusions(foreign, &vms, &round.host.name));
         }
         if !round.report.problems.is_empty() {
             // Check again sooner than usual. An immediate retry would most likely fail again.
@@ -348,6 +353,52 @@ impl Agent {
     }
 
     fn execute(&mut self, host: &Host, order: Order) -> OrderDone {
+        match order.kind {
+            OrderKind::Move => self.make_move(host, order),
+            OrderKind::Migrate => self.migrate(host, order),
+            OrderKind::Receive => {
+                let received = receive(self.control_plane.store(), &mut *self.hypervisor, host, order.vm);
+                let (ready, problem) = match received {
+                    Ok(ready) => (Some(ready), None),
+                    Err(error) => (None, Some(error.to_string())),
+                };
+                OrderDone { number: order.number, problem, ready }
+            }
+        }
+    }
+
+    /// Asks the service until the target's agent has made its host ready or refused.
+    fn ready(control_plane: &dyn ControlPlane, vm: VmId) -> Result<Ready, String> {
+        let until = Instant::now() + PREPARE_TIMEOUT;
+        while Instant::now() < until && !control_plane.shutdown_deadline().is_set() {
+            match control_plane.prepare(vm).map_err(|error| error.to_string())? {
+                Preparation::Ready(ready) => return Ok(ready),
+                Preparation::Refused(why) => return Err(why),
+                Preparation::Pending => {}
+            }
+        }
+        Err("its agent did not answer in time".into())
+    }
+
+    fn migrate(&mut self, host: &Host, order: Order) -> OrderDone {
+        let control_plane = self.control_plane.clone();
+        let mut prepare = || Self::ready(&*control_plane, order.vm);
+        let store = self.control_plane.store();
+        let migrated =
+            migrate_vm(store, &mut *self.hypervisor, host, order.vm, &order.target, &mut prepare);
+        let problem = match migrated {
+            Ok(report) => (!report.has_migrated).then(|| report.problems.join("; ")),
+            Err(error) => Some(error.to_string()),
+        };
+        let (vm, to) = (order.vm, &order.target.host);
+        match &problem {
+            None => (self.log)(&format!("virtual machine {vm} migrated to {to}")),
+            Some(problem) => (self.log)(&format!("virtual machine {vm} was not migrated to {to}: {problem}")),
+        }
+        OrderDone { number: order.number, problem, ready: None }
+    }
+
+    fn make_move(&mut self, host: &Host, order: Order) -> OrderDone {
         let store = self.control_plane.store();
         let moved = move_vm(store, &mut *self.hypervisor, host, order.vm, &order.target);
         let problem = match moved {
@@ -363,7 +414,7 @@ impl Agent {
             None => (self.log)(&format!("virtual machine {} moved", order.vm)),
             Some(problem) => (self.log)(&format!("virtual machine {} was not moved: {problem}", order.vm)),
         }
-        OrderDone { number: order.number, problem }
+        OrderDone { number: order.number, problem, ready: None }
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::ControlPlane;
 use crate::client::{Client, ClientError, part};
-use crate::wire::{AgentChange, AgentOrders, AgentReport, ProblemKind};
+use crate::wire::{AgentChange, AgentOrders, AgentReport, Preparation, ProblemKind};
 use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::store::{AgentStore, StoreError, Vm, VmId, VmState};
 use longma_placement::{Host, Placement};
@@ -62,6 +62,11 @@ impl ControlPlane for Remote {
         self.store.client.post(&path, None, &report).map_err(|e| StoreError::Service(e.to_string()))
     }
 
+    fn prepare(&self, vm: VmId) -> Result<Preparation> {
+        let path = format!("{}/migrations/{vm}/prepare", self.store.path);
+        self.store.client.post(&path, None, &()).map_err(|e| StoreError::Service(e.to_string()))
+    }
+
     fn shutdown_deadline(&self) -> &ShutdownDeadline {
         &self.shutdown_deadline
     }
@@ -99,5 +104,13 @@ impl AgentStore for RemoteStore {
 
     fn end_move(&self, vm: VmId, arrived: bool) -> Result<Vm> {
         self.vm_after(&AgentChange::EndMove { vm, arrived })
+    }
+
+    fn begin_migration(&self, vm: VmId, target: &Placement) -> Result<Vm> {
+        self.vm_after(&AgentChange::BeginMigration { vm, target: target.clone() })
+    }
+
+    fn end_migration(&self, vm: VmId, problem: Option<&str>) -> Result<Vm> {
+        self.vm_after(&AgentChange::EndMigration { vm, problem: problem.map(str::to_string) })
     }
 }

@@ -7,7 +7,8 @@ use crate::client::MACHINE_HEADER;
 use crate::problem::HttpProblem;
 use crate::state::SECOND_AGENT;
 use crate::state::ServiceState;
-use crate::wire::{AgentChange, AgentOrders, AgentReport, Problem, ProblemKind, plain};
+use crate::state::MAX_WAIT;
+use crate::wire::{AgentChange, AgentOrders, AgentReport, Preparation, Problem, ProblemKind, plain};
 use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -79,6 +80,25 @@ pub(crate) async fn vms(
 ) -> Result<Json<Vec<Vm>>, HttpProblem> {
     require_agent_of(&state, &caller, &host, &headers).await?;
     Ok(Json(state.with(move |state| state.store.host_vms(&host)).await?))
+}
+
+/// Has the agent of a migration's target make its host ready. Answers with `pending` after a few seconds; then the agent
+/// asks again.
+#[utoipa::path(post, path = "/v1/agents/{host}/migrations/{vm}/prepare", operation_id = "prepare_migration", tag = "agents",
+    params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number")),
+    responses((status = 200, body = Preparation), (status = "4XX", body = Problem)))]
+pub(crate) async fn prepare(
+    State(state): State<Arc<ServiceState>>,
+    caller: Caller,
+    headers: HeaderMap,
+    Path((host, vm)): Path<(String, VmId)>,
+) -> Result<Json<Preparation>, HttpProblem> {
+    require_agent_of(&state, &caller, &host, &headers).await?;
+    let is_on_host = state.with(move |state| Ok(state.store.vm(vm).is_ok_and(|vm| vm.is_on(&host)))).await?;
+    if !is_on_host {
+        return Err(HttpProblem::unknown(&format!("virtual machine {vm} on this host")));
+    }
+    Ok(Json(state.prepare_migration(vm, MAX_WAIT).await))
 }
 
 /// Creation time of a virtual machine as recorded by its domain.
@@ -167,6 +187,14 @@ pub(crate) async fn change(
             AgentChange::EndMove { vm, arrived } => {
                 check_is_on_host(vm)?;
                 store.end_move(vm, arrived).map(Some)
+            }
+            AgentChange::BeginMigration { vm, target } => {
+                check_is_on_host(vm)?;
+                state.begin_migration(vm, &target).map(Some)
+            }
+            AgentChange::EndMigration { vm, problem } => {
+                check_is_on_host(vm)?;
+                state.end_migration(vm, problem.as_deref().map(plain).as_deref()).map(Some)
             }
         }
     });

@@ -66,6 +66,7 @@ pub(crate) async fn evacuate(
     let name = host.clone();
     let (vms, status) =
         state.with(move |state| Ok((state.store.host_vms(&name)?, state.store.host(&name)?.status))).await?;
+    let vms: Vec<_> = vms.into_iter().filter(|vm| vm.is_on(&host)).collect();
     if status != HostStatus::ForcedDown {
         let detail = format!("{host} was not declared dead: use force-down first");
         return Err(HttpProblem::new(ProblemKind::WrongState, detail));

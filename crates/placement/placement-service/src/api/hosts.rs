@@ -113,23 +113,39 @@ pub(super) async fn set(
     let left = state
         .with(move |state| {
             state.set_status(&*state.store.on_behalf_of(&caller.name), &name, status)?;
-            state.store.host_vms(&name)
+            let vms = state.store.host_vms(&name)?;
+            Ok(vms.into_iter().filter(|vm| vm.is_on(&name)).collect())
         })
         .await?;
     // `view` queries the scheduler after it has applied the store's changes.
     Ok(Json(Drained { host: view(&state, host).await?, left }))
 }
 
-/// Drains a host: it accepts no more virtual machines, and the present ones stay.
-#[utoipa::path(post, path = "/v1/hosts/{host}/drain", operation_id = "drain_host", tag = "hosts", params(("host" = String, Path, description = "its name")),
+/// How to drain.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields, default)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct DrainQuery {
+    /// Whether to move its virtual machines to other hosts: running ones live, one after another.
+    empty: bool,
+}
+
+/// Drains a host: it accepts no more virtual machines. The present ones stay, unless it is to be emptied.
+#[utoipa::path(post, path = "/v1/hosts/{host}/drain", operation_id = "drain_host", tag = "hosts", params(("host" = String, Path, description = "its name"), DrainQuery),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn drain(
     State(state): State<Arc<ServiceState>>,
     caller: Caller,
     Path(host): Path<String>,
+    QueryParams(how): QueryParams<DrainQuery>,
 ) -> Result<Json<Drained>, HttpProblem> {
     caller.must_be(&OPERATORS)?;
-    set(state, caller, host, HostStatus::Draining).await
+    let status = if how.empty { HostStatus::Emptying } else { HostStatus::Draining };
+    let actor = how.empty.then(|| caller.name.clone());
+    let name = host.clone();
+    let drained = set(state.clone(), caller, host, status).await?;
+    state.host(&name, |h| h.emptied_by = actor);
+    Ok(drained)
 }
 
 /// Makes a host that was drained or declared dead accept virtual machines again.

@@ -9,6 +9,7 @@ mod dead_hosts;
 mod document;
 mod hosts;
 mod kubernetes;
+mod migrate;
 mod operate;
 mod page;
 mod tokens;
@@ -126,10 +127,11 @@ const MAX_PATH_CHARS: usize = 200;
 
 /// Routes whose POST requests change nothing that the audit log records: agents report every few seconds, and events
 /// name the actor of their changes.
-const NOT_AUDITED: [&str; 5] = [
+const NOT_AUDITED: [&str; 6] = [
     "/v1/explain",
     "/v1/agents/{host}/report",
     "/v1/agents/{host}/changes",
+    "/v1/agents/{host}/migrations/{vm}/prepare",
     "/v1/kubernetes/filter",
     "/v1/kubernetes/prioritize",
 ];
@@ -188,7 +190,7 @@ async fn record_request(
         };
         // The event of such a change names the actor and is already durable; a second commit would double the time of
         // a request. The events of a rebind are those of the agent.
-        let of_vm = |route: &str| route.starts_with("/v1/vms") && !route.ends_with("/rebind");
+        let of_vm = |route: &str| route.starts_with("/v1/vms") && !route.ends_with("/rebind") && !route.ends_with("/migrate");
         let has_event = status < 400 && route.as_ref().is_some_and(|route| of_vm(route.as_str()));
         state.record_audit(caller, record, !has_event).await;
     }
@@ -202,6 +204,7 @@ fn routes_with_document() -> OpenApiRouter<Arc<ServiceState>> {
         .routes(routes!(vms::start))
         .routes(routes!(vms::stop))
         .routes(routes!(vms::rebind))
+        .routes(routes!(migrate::migrate))
         .routes(routes!(vms::resize))
         .routes(routes!(hosts::list))
         .routes(routes!(hosts::show, dead_hosts::remove))
@@ -229,6 +232,7 @@ fn routes_with_document() -> OpenApiRouter<Arc<ServiceState>> {
         .routes(routes!(agent::made))
         .routes(routes!(agent::database))
         .routes(routes!(agent::change))
+        .routes(routes!(agent::prepare))
 }
 
 /// The OpenAPI document of the API.

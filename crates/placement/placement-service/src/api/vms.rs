@@ -364,7 +364,7 @@ async fn no_target(
         HostStatus::Up => format!(
             "it does not fit on these nodes of {host} with the present load; request an explanation to see what they lack"
         ),
-        HostStatus::Draining => {
+        HostStatus::Draining | HostStatus::Emptying => {
             format!("{host} is draining: nothing can move to its nodes until it is up again")
         }
         HostStatus::Down => format!("{host} is down: nothing can move there until its agent reports again"),

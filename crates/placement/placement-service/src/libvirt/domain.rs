@@ -244,6 +244,14 @@ pub(super) fn write(
     }
 }
 
+/// The description of a running domain as `domain`, which has another placement on the host that it is migrated to.
+pub(super) fn for_destination(mut xml: Element, domain: &Domain) -> Element {
+    let io_threads = io_threads(&xml);
+    xml.attributes.retain(|attribute| attribute.0 != "id");
+    xml.children.retain(|child| !matches!(&*child.name, "cputune" | "numatune"));
+    xml.with_child(cputune(domain, &io_threads)).with_child(numatune(&domain.placement))
+}
+
 /// The domains that libvirt printed one after another. Ignores `domain` elements nested in another domain, for example
 /// in its metadata.
 pub(super) fn parse_domains(text: &str) -> Vec<Element> {

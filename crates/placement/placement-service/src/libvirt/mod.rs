@@ -8,6 +8,7 @@ mod domain;
 mod image;
 mod import;
 mod locality;
+mod migrate;
 mod probe;
 mod process;
 mod tree;
@@ -16,11 +17,13 @@ mod virsh;
 pub use import::{Imported, import};
 pub use locality::{Locality, survey};
 
-use longma_placement::hypervisor::{Domain, DomainEntry, DomainState, HypervisorError, ShutdownDeadline};
+use longma_placement::hypervisor::{
+    Destination, Domain, DomainEntry, DomainState, HypervisorError, Outgoing, ShutdownDeadline,
+};
 use longma_placement::placement::Share;
 use longma_placement::request::Boot;
 use longma_placement::{CpuSet, Hypervisor};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 use virsh::{Fault, Virsh};
@@ -55,6 +58,11 @@ pub struct Libvirt {
     virtualization: Virtualization,
     /// Domains whose number of virtual CPUs could not be changed, and when that was tried.
     uncounted: BTreeMap<String, Instant>,
+    /// URI under which other hosts' libvirtd reaches this one.
+    migration_uri: Option<String>,
+    /// Domains whose migration this process has begun.
+    sent: BTreeSet<String>,
+    connected_at: Instant,
 }
 
 impl Libvirt {
@@ -65,7 +73,14 @@ impl Libvirt {
     pub fn connect(uri: &str, virtualization: Virtualization) -> Result<Self, HypervisorError> {
         let virsh = Virsh::new(uri);
         virsh.run(&["version", "--daemon"]).map_err(|fault| HypervisorError::Unreachable(fault.text()))?;
-        Ok(Self { virsh, virtualization, uncounted: BTreeMap::new() })
+        Ok(Self {
+            virsh,
+            virtualization,
+            uncounted: BTreeMap::new(),
+            migration_uri: None,
+            sent: BTreeSet::new(),
+            connected_at: Instant::now(),
+        })
     }
 
     /// Runs virsh for a domain. A fault for which `is_done_already` returns true counts as success.
@@ -369,6 +384,26 @@ impl Hypervisor for Libvirt {
             self.uncounted.insert(name.into(), Instant::now());
         }
         done
+    }
+
+    fn accept_migration(&mut self, domain: &Domain) -> Result<String, HypervisorError> {
+        self.accept(domain)
+    }
+
+    fn migrate(&mut self, name: &str, to: &Destination) -> Result<(), HypervisorError> {
+        self.send(name, to)
+    }
+
+    fn outgoing(&mut self, name: &str) -> Result<Outgoing, HypervisorError> {
+        self.what_is_left(name)
+    }
+
+    fn abort_migration(&mut self, name: &str) -> Result<(), HypervisorError> {
+        self.abort(name)
+    }
+
+    fn resume_at(&mut self, address: &str, name: &str) -> Result<(), HypervisorError> {
+        self.resume_on(address, name)
     }
 
     fn bind_memory(&mut self, name: &str, nodes: &[u32]) -> Result<(), HypervisorError> {

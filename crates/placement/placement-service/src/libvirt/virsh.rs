@@ -17,7 +17,7 @@ const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 /// How to call virsh.
 #[derive(Clone, Debug)]
 pub(super) struct Virsh {
-    uri: String,
+    pub uri: String,
     shutdown_deadline: ShutdownDeadline,
 }
 
@@ -43,6 +43,10 @@ impl Fault {
 
     pub fn is_no_domain(&self) -> bool {
         self.mentions(&["failed to get domain", "Domain not found", "no domain with matching"])
+    }
+
+    pub fn is_no_job(&self) -> bool {
+        self.mentions(&["no job is active"])
     }
 
     pub fn is_running(&self) -> bool {
@@ -97,6 +101,7 @@ impl Virsh {
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
         // In its own process group, so that it can be killed together with its children.
         command.process_group(0);
+        end_with_this_thread(&mut command);
         let failed = |why: String| Fault::Unavailable(format!("virsh: {why}"));
         if self.shutdown_deadline.has_passed() {
             return Err(failed(format!("{} was not run because the service is stopping", arguments[0])));
@@ -135,6 +140,13 @@ impl Virsh {
             }
         }
     }
+}
+
+/// Has the child killed when this thread ends, also by SIGKILL: a restarted agent must not meet the calls of its predecessor.
+fn end_with_this_thread(command: &mut Command) {
+    let set = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
+    // SAFETY: the closure makes one system call (prctl) and allocates nothing, so that it may run between fork and exec.
+    unsafe { command.pre_exec(set) };
 }
 
 fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec<u8>> {

@@ -119,6 +119,7 @@ impl StateGauges {
             let what = match status {
                 HostStatus::Up => "up",
                 HostStatus::Draining => "draining",
+                HostStatus::Emptying => "emptying",
                 HostStatus::Down => "down",
                 HostStatus::ForcedDown => "forced-down",
             };

@@ -11,7 +11,7 @@ impl ServiceState {
         let Some(last) = events.last().map(|e| e.number) else { return Ok(()) };
         for event in events
             .iter()
-            .filter(|e| matches!(&*e.kind, "reserved" | "evacuated" | "intent" | "draining" | "up"))
+            .filter(|e| matches!(&*e.kind, "reserved" | "evacuated" | "intent" | "draining" | "emptying" | "up" | "relocated"))
         {
             match (&event.host, event.vm) {
                 (Some(host), _) => self.notify(host),

@@ -1,14 +1,16 @@
 //! The hosts: what their agents last reported, and whether they are up.
 
 use super::ServiceState;
+use super::migrations::Stuck;
 use crate::wire::{AgentReport, Order};
 use longma_locks::IgnorePoison;
 use longma_placement::audit::Finding;
 use longma_placement::foreign::ForeignDomain;
 use longma_placement::inventory::HostStatus;
-use longma_placement::store::StoreError;
+use longma_placement::store::{StoreError, VmId};
 use longma_placement::switcher::{SwitchPolicy, Switcher};
 use longma_placement::{CpuSet, Host, Store};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -66,6 +68,14 @@ pub(crate) struct HostState {
     /// The host as its agent found it, if existing reservations do not fit it; the reason; and when it was last tried.
     pub rejected_description: Option<(Arc<Host>, String, Instant)>,
     pub(super) switcher: Switcher,
+    /// Version of the protocol that its agent speaks.
+    pub(super) protocol: u32,
+    /// Whether virtual machines are being migrated off it.
+    pub(super) is_emptying: bool,
+    /// Name of the token that emptied it, if that was through this process.
+    pub emptied_by: Option<String>,
+    /// Virtual machines that could not leave it.
+    pub(super) stuck: BTreeMap<VmId, Stuck>,
 }
 
 impl HostState {
@@ -94,7 +104,9 @@ impl HostState {
         });
         let lost = self.lost.iter().flat_map(|lost| &lost.problems);
         let rejected_description = self.rejected_description.iter().map(|(_, why, _)| why);
-        self.problems.iter().chain(lost).chain(rejected_description).cloned().chain(silent).collect()
+        let stuck = self.stuck.values().map(|(_, why)| why);
+        let others = self.problems.iter().chain(lost).chain(rejected_description).chain(stuck);
+        others.cloned().chain(silent).collect()
     }
 
     fn new() -> Self {
@@ -114,6 +126,10 @@ impl HostState {
             lost: None,
             rejected_description: None,
             switcher: Switcher::new(SwitchPolicy::default()),
+            protocol: 1,
+            is_emptying: false,
+            emptied_by: None,
+            stuck: BTreeMap::new(),
         }
     }
 }
@@ -188,7 +204,7 @@ impl ServiceState {
                 (h.findings, h.audited) = (findings, Some(Instant::now()));
             }
             (h.problems, h.foreign) = (report.problems, report.foreign);
-            h.foreign_domains = report.foreign_domains;
+            (h.foreign_domains, h.protocol) = (report.foreign_domains, report.protocol);
             had
         });
         match (had, problems) {
@@ -222,6 +238,9 @@ impl ServiceState {
             h.rejected_description.is_none() && last_report.elapsed() < SILENCE_TIMEOUT
         });
         let status = if status == HostStatus::Up && !is_fit { HostStatus::Down } else { status };
+        if status != HostStatus::Emptying {
+            self.host(host, |h| h.stuck.clear());
+        }
         store.set_host_status(host, status, false)
     }
 

@@ -6,6 +6,7 @@ mod audit_log;
 mod events;
 mod hosts;
 mod lost;
+mod migrations;
 mod orders;
 mod tokens;
 
@@ -20,7 +21,8 @@ use hosts::HostState;
 use longma_placement::Store;
 use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::monitor::Monitor;
-use longma_placement::store::{AuditRecord, StoreError};
+use longma_placement::store::{AuditRecord, StoreError, VmId};
+use migrations::OrderedMigration;
 use orders::AwaitedOrder;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -32,6 +34,7 @@ use tokio::sync::watch;
 
 pub(crate) use hosts::SILENCE_TIMEOUT;
 pub(crate) use lost::SECOND_AGENT;
+pub(crate) use orders::MAX_WAIT;
 pub(crate) use tokens::USES_INTERVAL;
 
 /// State shared by all requests.
@@ -55,6 +58,7 @@ pub(crate) struct ServiceState {
     hosts: Mutex<BTreeMap<String, HostState>>,
     awaited_orders: Mutex<BTreeMap<u64, AwaitedOrder>>,
     next_order: AtomicU64,
+    migrations: Mutex<BTreeMap<VmId, OrderedMigration>>,
     tokens: RwLock<Tokens>,
     /// Counts changes of the tokens, so that streams notice revoked ones.
     pub token_changes: watch::Sender<u64>,
@@ -104,6 +108,7 @@ impl ServiceState {
             hosts: Mutex::default(),
             awaited_orders: Mutex::default(),
             next_order: AtomicU64::new(1),
+            migrations: Mutex::default(),
             tokens: RwLock::default(),
             token_changes: watch::Sender::new(0),
             token_uses: Mutex::default(),

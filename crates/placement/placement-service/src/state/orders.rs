@@ -1,7 +1,7 @@
 //! Work for the agents: moves to make, and virtual machines whose intended state has changed.
 
 use super::ServiceState;
-use crate::wire::{AgentOrders, Order, OrderDone};
+use crate::wire::{AgentOrders, Order, OrderDone, OrderKind};
 use longma_locks::IgnorePoison;
 use longma_placement::store::{Intent, StoreError, Vm, VmId};
 use longma_placement::{Placement, Store};
@@ -43,10 +43,21 @@ impl ServiceState {
 
     /// Orders a move. The receiver gets the agent's result.
     pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
+        self.order_kind(host, vm, target, OrderKind::Move)
+    }
+
+    /// Gives the agent of a host an order. The receiver gets its result.
+    pub(super) fn order_kind(
+        &self,
+        host: &str,
+        vm: VmId,
+        target: Placement,
+        kind: OrderKind,
+    ) -> (u64, oneshot::Receiver<OrderDone>) {
         let number = self.next_order.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         self.awaited_orders.lock().ignore_poison().insert(number, AwaitedOrder { host: host.into(), answer });
-        self.host(host, |h| h.orders.push(Order { number, vm, target }));
+        self.host(host, |h| h.orders.push(Order { number, vm, target, kind }));
         self.notify(host);
         (number, answered)
     }

@@ -13,7 +13,8 @@ pub trait AgentStore: Send + Sync {
     /// If the database fails.
     fn identity(&self) -> Result<String, StoreError>;
 
-    /// Returns the virtual machines of a host, without deleted ones, in the order of their IDs.
+    /// Returns the virtual machines of a host and those that are being migrated to it, without deleted ones, in the order
+    /// of their IDs.
     ///
     /// # Errors
     /// If the database fails.
@@ -64,4 +65,19 @@ pub trait AgentStore: Send + Sync {
     /// # Errors
     /// [`StoreError::Stale`] if it is not moving.
     fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError>;
+
+    /// Reserves a placement on another host for a running virtual machine and marks it as migrating. Its present
+    /// placement stays reserved.
+    ///
+    /// # Errors
+    /// [`StoreError::Conflict`] if resources are taken, its groups forbid the target, the target host accepts no virtual
+    /// machines, or it has devices; [`StoreError::Stale`] if it is not running.
+    fn begin_migration(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError>;
+
+    /// Ends a migration: it is on the target host if `problem` is `None`, else it has stayed and `problem` is recorded.
+    /// Releases the placement that is no longer used.
+    ///
+    /// # Errors
+    /// [`StoreError::Stale`] if it is not migrating.
+    fn end_migration(&self, id: VmId, problem: Option<&str>) -> Result<Vm, StoreError>;
 }

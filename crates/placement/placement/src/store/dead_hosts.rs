@@ -23,10 +23,15 @@ fn dead_host_of(db: &dyn Database, vm: &Vm) -> Result<i64> {
     }
 }
 
-/// Releases everything that a virtual machine holds on its host.
-fn release_all(db: &dyn Database, host: i64, vm: &Vm) -> Result<()> {
+/// Releases everything that a virtual machine holds on its host, and on the host that it is being migrated to.
+fn release_all(db: &dyn Database, vm: &Vm) -> Result<()> {
     for place in vm.placement.iter().chain(&vm.target) {
+        let (host, _) = host_id(db, &place.host)?;
         release_placement(db, host, vm.id, place)?;
+        if vm.state == VmState::Migrating {
+            // Schedulers read the hosts of events again, here the one that it was migrating to.
+            event(db, Some(vm.id), Some(host), 0, "not-migrated", "its host was declared dead")?;
+        }
     }
     db.run("DELETE FROM members WHERE vm = ?1", values![vm.id])?;
     Ok(())
@@ -37,9 +42,9 @@ pub(super) fn force_delete(db: &dyn Database, id: VmId) -> Result<Vm> {
     let old = tables::vm(db, id)?;
     let host = dead_host_of(db, &old)?;
     accounts::release_usage(db, &old.request)?;
-    release_all(db, host, &old)?;
+    release_all(db, &old)?;
     let sql =
-        "UPDATE vms SET state = 'deleted', intent = 'delete', host = NULL, placement = NULL, target = NULL,
+        "UPDATE vms SET state = 'deleted', intent = 'delete', host = NULL, placement = NULL, target = NULL, target_host = NULL,
         version = version + 1, updated_at = ?2 WHERE id = ?1";
     db.run(sql, values![id, now()])?;
     event(db, Some(id), Some(host), 0, "deleted", "forced: its host was declared dead")?;
@@ -60,13 +65,13 @@ pub(super) fn evacuate(db: &dyn Database, id: VmId, placement: &Placement) -> Re
     if status != "up" {
         return conflict(format!("it is {status}"));
     }
-    release_all(db, from, &old)?;
+    release_all(db, &old)?;
     members::check(db, to, None, &old.request, placement)?;
     require_all(db, &placement.host, reserve_changes(to, id, placement))?;
     for group in &placement.groups {
         db.run("INSERT INTO members (grp, vm, host) VALUES (?1, ?2, ?3)", values![group, id, to])?;
     }
-    let sql = "UPDATE vms SET state = ?2, host = ?3, placement = ?4, target = NULL, problem = NULL,
+    let sql = "UPDATE vms SET state = ?2, host = ?3, placement = ?4, target = NULL, target_host = NULL, problem = NULL,
         version = version + 1, updated_at = ?5 WHERE id = ?1";
     db.run(sql, values![id, state.name(), to, serde_json::to_string(placement)?, now()])?;
     event(db, Some(id), Some(from), 0, "evacuated", &format!("to {}", placement.host))?;
@@ -77,7 +82,7 @@ pub(super) fn evacuate(db: &dyn Database, id: VmId, placement: &Placement) -> Re
 /// Removes a host without virtual machines, its agents' tokens and its alarms.
 pub(super) fn remove_host(db: &dyn Database, name: &str) -> Result<()> {
     let (host, _) = host_id(db, name)?;
-    let sql = "SELECT count(*) FROM vms WHERE host = ?1 AND state <> 'deleted'";
+    let sql = "SELECT count(*) FROM vms WHERE (host = ?1 OR target_host = ?1) AND state <> 'deleted'";
     let vms: i64 = db.row(sql, values![host])?.map_or(Ok(0), |row| row.get(0))?;
     if vms > 0 {
         let what = format!("{vms} virtual machines are on it: evacuate or delete them first");

@@ -16,7 +16,13 @@ fn nodes(placement: &Placement) -> BTreeSet<u32> {
 pub(super) fn broken_by_node(member: &Membership, placement: &Placement, here: &[Vm]) -> Option<String> {
     let (group, wanted) = (&member.group, nodes(placement));
     // A member that is moving may end up at either of its placements.
-    let possible_nodes = |vm: &Vm| vm.placement.iter().chain(&vm.target).map(nodes).collect::<Vec<_>>();
+    let possible_nodes = |vm: &Vm| {
+        let places = vm.placement.iter().chain(&vm.target);
+        // On another host, it has no nodes of this one.
+        places
+            .map(|place| if place.host == placement.host { nodes(place) } else { BTreeSet::new() })
+            .collect::<Vec<_>>()
+    };
     match member.relation {
         Relation::AntiAffinity => here.iter().find_map(|vm| {
             let node = *possible_nodes(vm).iter().flatten().find(|node| wanted.contains(node))?;
@@ -61,7 +67,8 @@ pub fn forbidding_group(
             other.id != vm.id && other.placement.as_ref().is_some_and(|p| p.groups.contains(&key))
         };
         let others: Vec<Vm> = all.iter().filter(|other| is_member(other)).cloned().collect();
-        let is_here = |other: &Vm| other.placement.as_ref().is_some_and(|p| p.host == target.host);
+        let is_here =
+            |other: &Vm| other.placement.iter().chain(&other.target).any(|place| place.host == target.host);
         let here: Vec<Vm> = others.iter().filter(|other| is_here(other)).cloned().collect();
         if others.is_empty() { None } else { broken_by_node(member, target, &here) }
     }))

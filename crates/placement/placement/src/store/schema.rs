@@ -11,7 +11,7 @@ const APPLICATION: i32 = 0x4c70_6c61;
 
 /// One migration per schema version; the last one is the current version. Table constraints reject double reservations.
 /// Written in SQLite's dialect; [`postgres_dialect`] translates to PostgreSQL's.
-const MIGRATIONS: [&str; 5] = ["
+const MIGRATIONS: [&str; 6] = ["
 CREATE TABLE hosts (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -166,6 +166,10 @@ CREATE TABLE default_quota (
     most_memory_mib INTEGER
 ) STRICT;
 INSERT INTO default_quota (one) VALUES (1);
+", "
+-- The host that a virtual machine is being migrated to.
+ALTER TABLE vms ADD COLUMN target_host INTEGER;
+CREATE INDEX vms_of_target_host ON vms (target_host) WHERE target_host IS NOT NULL;
 "];
 
 /// Creates the tables of a new file, or migrates an older file.

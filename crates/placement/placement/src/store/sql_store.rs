@@ -10,7 +10,7 @@ use super::tables::{self, Result, now, read_vm};
 use super::{
     AgentStore, Alarm, AuditQuery, AuditRecord, Counts, Event, Intent, Quota, Reservation, Reserved, Store,
     StoreError, StoredHost, TenantUse, Token, Vm, VmId, VmQuery, VmState, accounts, audit_log, dead_hosts,
-    retention,
+    migrations, retention,
 };
 use crate::host::Host;
 use crate::inventory::HostStatus;
@@ -84,6 +84,7 @@ fn status_name(status: HostStatus) -> &'static str {
     match status {
         HostStatus::Up => "up",
         HostStatus::Draining => "draining",
+        HostStatus::Emptying => "emptying",
         HostStatus::Down => "down",
         HostStatus::ForcedDown => "forced-down",
     }
@@ -93,6 +94,7 @@ fn parse_status(name: &str) -> HostStatus {
     match name {
         "up" => HostStatus::Up,
         "draining" => HostStatus::Draining,
+        "emptying" => HostStatus::Emptying,
         "forced-down" => HostStatus::ForcedDown,
         _ => HostStatus::Down,
     }
@@ -115,15 +117,22 @@ fn reservations_on(db: &dyn Database, hosts: &[String]) -> Result<Vec<(StoredHos
     let places = places.join(", ");
     let of_hosts = format!("SELECT body, status, seen_at, agent, id FROM hosts WHERE name IN ({places})");
     let of_vms = format!(
-        "SELECT {}, host FROM vms WHERE state <> 'deleted' AND host IN (SELECT id FROM hosts WHERE name IN ({places}))
+        "SELECT {}, host, target_host FROM vms WHERE state <> 'deleted'
+            AND (host IN (SELECT id FROM hosts WHERE name IN ({places}))
+                OR target_host IN (SELECT id FROM hosts WHERE name IN ({places})))
             ORDER BY id",
         tables::VM_COLUMNS
     );
     let read = db.run_all(&[Query::new(of_hosts, &names), Query::new(of_vms, &names)])?;
-    let id_at = read[1].rows.first().map_or(0, |row| row.0.len() - 1);
+    let target_at = read[1].rows.first().map_or(0, |row| row.0.len() - 1);
     let mut by_host: BTreeMap<i64, Vec<Vm>> = BTreeMap::new();
     for row in &read[1].rows {
-        by_host.entry(row.get(id_at)?).or_default().push(read_vm(row)?);
+        let (host, target): (i64, Option<i64>) = (row.get(target_at - 1)?, row.get(target_at)?);
+        let vm = read_vm(row)?;
+        if let Some(target) = target {
+            by_host.entry(target).or_default().push(vm.clone());
+        }
+        by_host.entry(host).or_default().push(vm);
     }
     let rows = read[0].rows.iter();
     rows.map(|row| Ok((read_host(row)?, by_host.remove(&row.get::<i64>(4)?).unwrap_or_default()))).collect()
@@ -160,6 +169,16 @@ impl AgentStore for SqlStore {
 
     fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm> {
         self.change(move |db| tables::end_move(db, id, arrived))
+    }
+
+    fn begin_migration(&self, id: VmId, target: &Placement) -> Result<Vm> {
+        let target = target.clone();
+        self.change(move |db| migrations::begin(db, id, &target))
+    }
+
+    fn end_migration(&self, id: VmId, problem: Option<&str>) -> Result<Vm> {
+        let problem = problem.map(str::to_string);
+        self.change(move |db| migrations::end(db, id, problem.as_deref()))
     }
 }
 
@@ -247,7 +266,8 @@ impl Store for SqlStore {
         let mut values = vec![Value::from(query.after)];
         if let Some(host) = &query.host {
             values.push(host.into());
-            sql += &format!(" AND host = (SELECT id FROM hosts WHERE name = ?{})", values.len());
+            let host = format!("(SELECT id FROM hosts WHERE name = ?{})", values.len());
+            sql += &format!(" AND (host = {host} OR target_host = {host})");
         }
         if let Some(tenant) = &query.tenant {
             values.push(tenant.into());
@@ -273,6 +293,11 @@ impl Store for SqlStore {
     fn evacuate(&self, id: VmId, placement: &Placement) -> Result<Vm> {
         let placement = placement.clone();
         self.change(move |db| dead_hosts::evacuate(db, id, &placement))
+    }
+
+    fn relocate_stopped(&self, id: VmId, placement: &Placement) -> Result<Vm> {
+        let placement = placement.clone();
+        self.change(move |db| migrations::relocate_stopped(db, id, &placement))
     }
 
     fn force_delete(&self, id: VmId) -> Result<Vm> {

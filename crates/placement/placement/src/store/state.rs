@@ -18,6 +18,8 @@ pub enum VmState {
     Running,
     /// Running and being moved to other nodes.
     Moving,
+    /// Running and being migrated to another host.
+    Migrating,
     /// Being stopped.
     Stopping,
     /// Stopped. It keeps its placement.
@@ -42,15 +44,16 @@ pub enum Intent {
     Delete,
 }
 
-const ALL: [(VmState, &str, &[VmState]); 9] = {
+const ALL: [(VmState, &str, &[VmState]); 10] = {
     use VmState::*;
     [
         (Requested, "requested", &[Reserved, Failed, Deleted]),
         (Reserved, "reserved", &[Creating, Stopping, Failed]),
         (Creating, "creating", &[Running, Stopping, Failed]),
         // Returns to `Creating` if its domain has died.
-        (Running, "running", &[Moving, Stopping, Creating, Failed]),
+        (Running, "running", &[Moving, Migrating, Stopping, Creating, Failed]),
         (Moving, "moving", &[Running]),
+        (Migrating, "migrating", &[Running]),
         (Stopping, "stopping", &[Stopped, Deleted]),
         (Stopped, "stopped", &[Creating, Stopping]),
         (Deleted, "deleted", &[]),

@@ -424,7 +424,7 @@ pub(super) fn set_intent(db: &dyn Database, id: VmId, intent: Intent) -> Result<
     vm(db, id)
 }
 
-fn expect(vm: &Vm, expected: VmState) -> Result<()> {
+pub(super) fn expect(vm: &Vm, expected: VmState) -> Result<()> {
     match vm.state == expected {
         true => Ok(()),
         false => Err(StoreError::Stale { id: vm.id, expected, found: vm.state }),
@@ -440,7 +440,8 @@ pub(super) fn transition(
 ) -> Result<Vm> {
     let old = vm(db, id)?;
     expect(&old, from)?;
-    if !from.may_become(to) || matches!((from, to), (VmState::Moving, _) | (_, VmState::Moving)) {
+    let moves = |state| matches!(state, VmState::Moving | VmState::Migrating);
+    if !from.may_become(to) || moves(from) || moves(to) {
         return Err(StoreError::NotAllowed { from, to });
     }
     let host = old.placement.as_ref().map(|p| host_id(db, &p.host)).transpose()?.map(|h| h.0);
@@ -464,7 +465,7 @@ pub(super) fn begin_move(db: &dyn Database, id: VmId, target: &Placement) -> Res
     let old = vm(db, id)?;
     expect(&old, VmState::Running)?;
     if old.placement.as_ref().is_none_or(|p| p.host != target.host) {
-        let what = "moves between hosts are not supported".into();
+        let what = "it is another host, which needs a migration".into();
         return Err(StoreError::Conflict { host: target.host.clone(), what });
     }
     let (host, _) = host_id(db, &target.host)?;

@@ -48,10 +48,11 @@ impl Database {
     }
 }
 
-/// Removes what version 5 of the schema added, so that the next opening migrates again.
+/// Removes what versions 5 and 6 of the schema added, so that the next opening migrates again.
 pub const TO_VERSION_4: &str =
     "ALTER TABLE events DROP COLUMN actor; ALTER TABLE tokens DROP COLUMN expires_at;
-    ALTER TABLE tokens DROP COLUMN used_at; DROP TABLE audit_log; DROP TABLE default_quota;";
+    ALTER TABLE tokens DROP COLUMN used_at; DROP TABLE audit_log; DROP TABLE default_quota;
+    DROP INDEX vms_of_target_host; ALTER TABLE vms DROP COLUMN target_host;";
 
 impl Database {
     /// Takes the database back to version 4 of the schema.

@@ -79,6 +79,12 @@ impl AgentStore for FaultyStore {
     fn end_move(&self, id: VmId, arrived: bool) -> Result<Vm, StoreError> {
         self.change(|s| s.end_move(id, arrived))
     }
+    fn begin_migration(&self, id: VmId, target: &Placement) -> Result<Vm, StoreError> {
+        self.change(|s| s.begin_migration(id, target))
+    }
+    fn end_migration(&self, id: VmId, problem: Option<&str>) -> Result<Vm, StoreError> {
+        self.change(|s| s.end_migration(id, problem))
+    }
 }
 
 impl Store for FaultyStore {
@@ -148,6 +154,9 @@ impl Store for FaultyStore {
     }
     fn evacuate(&self, id: VmId, placement: &Placement) -> Result<Vm, StoreError> {
         self.change(|s| s.evacuate(id, placement))
+    }
+    fn relocate_stopped(&self, id: VmId, placement: &Placement) -> Result<Vm, StoreError> {
+        self.change(|s| s.relocate_stopped(id, placement))
     }
     fn force_delete(&self, id: VmId) -> Result<Vm, StoreError> {
         self.change(|s| s.force_delete(id))
