@@ -7,7 +7,7 @@ use longma_placement::foreign::ForeignDomain;
 use longma_placement_service::Client;
 use longma_placement_service::client::part;
 use longma_placement_service::wire::{
-    Alarms, Audit, Defragmentation, Drained, Evacuate, Evacuation, HostView, Hosts,
+    Alarms, Audit, Defragmentation, DeviceView, Drained, Evacuate, Evacuation, HostView, Hosts,
 };
 use std::error::Error;
 use std::process::ExitCode;
@@ -153,6 +153,22 @@ fn foreign_line(domain: &ForeignDomain) -> String {
     format!("{}: {} virtual CPUs on {cpus}; {memory}{pages}", domain.name, domain.vcpus)
 }
 
+/// Describes a device and whether it is free.
+fn device_line(view: &DeviceView) -> String {
+    let device = &view.device;
+    let model = device.id.map(|id| format!(" {id}")).unwrap_or_default();
+    let node = device.node.map_or("on no node".into(), |node| format!("on node {node}"));
+    let more = device.functions.len().saturating_sub(1);
+    let more = if more > 0 { format!(", with {more} other functions") } else { String::new() };
+    let state = match (&device.unusable, view.used, device.slots) {
+        (Some(why), ..) => format!("not usable: {why}"),
+        (None, used, slots) if slots > 1 => format!("{used} of {slots} in use"),
+        (None, 0, _) => "free".into(),
+        (None, ..) => "in use".into(),
+    };
+    format!("{}{model} {} {node}{more}: {state}", word(&device.kind), device.name)
+}
+
 /// Fetches all hosts, page by page.
 fn all_hosts(client: &Client) -> Result<Vec<HostView>, Box<dyn Error>> {
     let (mut hosts, mut next) = (Vec::new(), Some(String::new()));
@@ -186,6 +202,7 @@ pub fn hosts(arguments: &HostsArguments) -> Outcome {
             page.line(&format!("{}: domains not created by longma: {}", host.name, host.foreign.join(", ")));
         }
         host.foreign_domains.iter().for_each(|domain| page.line(&format!("  {}", foreign_line(domain))));
+        host.devices.iter().for_each(|device| page.line(&format!("{}: {}", host.name, device_line(device))));
         host.problems.iter().for_each(|problem| page.line(&format!("{}: {problem}", host.name)));
     }
     page.print()

@@ -70,8 +70,9 @@ pub struct RequestOptions {
     /// repeated.
     #[arg(long, value_name = "GROUP")]
     anti_affinity: Vec<String>,
-    /// Attach a device: nic or gpu; nic:local or gpu:local for one on its own node. May be repeated.
-    #[arg(long, value_name = "KIND")]
+    /// Hand it a device of the host: nic, gpu, or a model such as 8086:1572. With :local, the device must be on its own
+    /// node, else preferably so; :x2 asks for two. May be repeated.
+    #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
     /// Boot from this disk image: an absolute path on the host.
     #[arg(long, value_name = "PATH", conflicts_with = "template")]
@@ -93,6 +94,30 @@ fn whole_units(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
             if unit == 1 << 20 { 'M' } else { 'K' }
         )),
     }
+}
+
+/// Parses the value of `--device`: KIND or VENDOR:MODEL, then `:local` and `:xCOUNT` in any order.
+fn device(text: &str) -> Result<Value, String> {
+    let wrong = || format!("--device {text}: give nic, gpu or a model such as 8086:1572, then :local or :x2 if needed");
+    let mut parts: Vec<&str> = text.split(':').collect();
+    let mut need = Map::new();
+    while let Some(last) = parts.last().copied() {
+        if last == "local" {
+            need.insert("local".into(), json!(true));
+        } else if let Some(count) = last.strip_prefix('x').and_then(|count| count.parse::<u32>().ok()) {
+            need.insert("count".into(), json!(count));
+        } else {
+            break;
+        }
+        parts.pop();
+    }
+    let (key, value) = match parts.as_slice() {
+        [kind @ ("nic" | "gpu")] => ("kind", kind.to_string()),
+        [vendor, model] => ("id", format!("{vendor}:{model}")),
+        _ => return Err(wrong()),
+    };
+    need.insert(key.into(), json!(value));
+    Ok(Value::Object(need))
 }
 
 impl RequestOptions {
@@ -142,12 +167,7 @@ impl RequestOptions {
             .chain(self.anti_affinity.iter().map(|g| member(g, "anti-affinity")))
             .collect();
         put("groups", (!groups.is_empty()).then(|| json!(groups)));
-        let device = |text: &String| match text.split_once(':') {
-            Some((kind, "local")) => Ok(json!({ "kind": kind, "local": true })),
-            None => Ok(json!({ "kind": text })),
-            Some(_) => Err(format!("--device {text}: use nic, gpu, nic:local or gpu:local")),
-        };
-        let devices = self.device.iter().map(device).collect::<Result<Vec<_>, _>>()?;
+        let devices = self.device.iter().map(|text| device(text)).collect::<Result<Vec<_>, _>>()?;
         put("devices", (!devices.is_empty()).then(|| json!(devices)));
         let disk =
             self.disk.as_ref().map(|path| json!({ "disk": { "path": path, "format": self.disk_format } }));

@@ -10,7 +10,7 @@ use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description, MemoryReserve};
 use longma_placement_service::libvirt::{Libvirt, Virtualization};
 use longma_placement_service::{
-    Access, AllInOne, Client, Log, Options, default_data_dir, fleet_file, serve as run_service,
+    Access, AllInOne, Client, Log, OidcOptions, Options, default_data_dir, fleet_file, serve as run_service,
 };
 use longma_text::sanitize;
 use std::error::Error;
@@ -162,6 +162,9 @@ pub struct ServeArguments {
     /// Memory for each of its virtual CPUs besides that [default: 4MiB; 0 with --hypervisor fake].
     #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
     vcpu_overhead: Option<u32>,
+    /// TOML file that names an OpenID Connect provider whose tokens are accepted, and which roles they get.
+    #[arg(long, value_name = "FILE")]
+    oidc: Option<PathBuf>,
     /// How long to keep deleted virtual machines, events, cleared alarms, the audit log and expired tokens; 0 keeps them forever.
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(0..=36_500))]
     retention: u32,
@@ -376,6 +379,7 @@ impl ServeArguments {
 pub fn serve(arguments: ServeArguments) -> Outcome {
     arguments.check()?;
     let (hosts, policy) = (arguments.local_hosts()?, arguments.policy());
+    let oidc = arguments.oidc.as_deref().map(OidcOptions::open).transpose()?;
     let options = Options {
         data_dir: arguments.state.unwrap_or_else(default_data_dir),
         database: arguments.database,
@@ -385,6 +389,7 @@ pub fn serve(arguments: ServeArguments) -> Outcome {
         images: arguments.images,
         policy,
         retention: (arguments.retention > 0).then(|| Duration::from_secs(24 * 3600) * arguments.retention),
+        oidc,
         hosts,
         log: log(),
     };

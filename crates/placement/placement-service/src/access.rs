@@ -80,6 +80,8 @@ pub(crate) struct Caller {
     pub digest: String,
     /// When the token expires, in seconds since 1970.
     pub expires_at: Option<i64>,
+    /// Whether the token is a JWT of the identity provider, which the store does not know.
+    pub is_jwt: bool,
     /// The object of the request, for the audit log. Clones share it.
     object: Arc<OnceLock<String>>,
 }
@@ -95,8 +97,20 @@ impl Caller {
             scope: token.scope.clone(),
             digest: token.digest.clone(),
             expires_at: token.expires_at,
+            is_jwt: false,
             object: Arc::default(),
         })
+    }
+
+    /// The caller with a JWT of the identity provider.
+    pub fn of_jwt(
+        name: String,
+        role: Role,
+        scope: Option<String>,
+        digest: String,
+        expires_at: Option<i64>,
+    ) -> Self {
+        Self { name, role, scope, digest, expires_at, is_jwt: true, object: Arc::default() }
     }
 
     /// The caller of a new request with the same token.

@@ -77,7 +77,7 @@ impl Resolver for FixedResolver {
 }
 
 /// Reads all certificates of a file: the service's own, its issuers', or both.
-fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
+pub(crate) fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, String> {
     let pem = std::fs::read(file).map_err(|e| e.to_string())?;
     let mut found = Vec::new();
     for item in parse_pem(&pem) {
@@ -143,6 +143,21 @@ pub fn part(name: &str) -> String {
     if matches!(&*text, "." | "..") { text.replace('.', "%2E") } else { text }
 }
 
+/// Trusts these certificates, or by default the system's.
+pub(crate) fn trusted_roots(certificates: Option<&[Certificate<'static>]>) -> TlsConfig {
+    let tls = TlsConfig::builder();
+    if let Some(certificates) = certificates {
+        return tls.root_certs(RootCerts::new_with_certs(certificates)).build();
+    }
+    let found = rustls_native_certs::load_native_certs().certs;
+    // If the system has no root certificates, use those built into this program.
+    if found.is_empty() {
+        return tls.build();
+    }
+    let found: Vec<_> = found.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
+    tls.root_certs(RootCerts::new_with_certs(&found)).build()
+}
+
 impl Client {
     /// Creates a client.
     ///
@@ -150,28 +165,24 @@ impl Client {
     /// If the certificate cannot be read.
     pub fn new(access: &Access) -> Result<Self, ClientError> {
         let url = access.url.trim_end_matches('/').to_string();
-        let mut tls = TlsConfig::builder();
-        if let Some(file) = &access.certificate {
-            let why = |e: String| ClientError::Unreachable {
-                url: url.clone(),
-                why: format!("the certificate {}: {e}", file.display()),
-            };
-            tls = tls.root_certs(RootCerts::new_with_certs(&certificates(file).map_err(why)?));
-        } else if url.starts_with("https:") {
-            let found = rustls_native_certs::load_native_certs().certs;
-            // If the system has no root certificates, use those built into this program.
-            if !found.is_empty() {
-                let found: Vec<_> = found.iter().map(|der| Certificate::from_der(der).to_owned()).collect();
-                tls = tls.root_certs(RootCerts::new_with_certs(&found));
+        let tls = match &access.certificate {
+            Some(file) => {
+                let why = |e: String| ClientError::Unreachable {
+                    url: url.clone(),
+                    why: format!("the certificate {}: {e}", file.display()),
+                };
+                trusted_roots(Some(&certificates(file).map_err(why)?))
             }
-        }
+            None if url.starts_with("https:") => trusted_roots(None),
+            None => TlsConfig::default(),
+        };
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .proxy(None)
             .max_redirects(0)
             .timeout_connect(Some(Duration::from_secs(10)))
             .timeout_global(Some(ANSWER_TIMEOUT))
-            .tls_config(tls.build())
+            .tls_config(tls)
             .build();
         let authorization = format!("Bearer {}", access.token);
         let agent = match access.address {

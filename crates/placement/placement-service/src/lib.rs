@@ -16,6 +16,7 @@ pub mod kubernetes;
 pub mod libvirt;
 mod listen;
 mod metrics;
+mod oidc;
 mod placement_worker;
 mod problem;
 mod problem_kind;
@@ -29,6 +30,7 @@ pub use agent::AllInOne;
 pub use api::{key_given_twice, openapi};
 pub use client::Client;
 pub use data_dir::{Access, DATABASE, default_data_dir, restore};
+pub use oidc::{OidcOptions, RoleRule};
 pub use serve::{Options, ServeError, serve};
 
 /// A Grafana dashboard of the metrics, as JSON.

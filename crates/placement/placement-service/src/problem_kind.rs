@@ -94,6 +94,8 @@ kinds! {
     Busy = 503, "busy";
     /// The service is shutting down.
     Ending = 503, "ending";
+    /// The identity provider's keys cannot be read.
+    IssuerUnreachable = 503, "the identity provider cannot be reached";
     /// The host's agent does not report to this service.
     AgentNotHere = 503, "agent not here";
     /// The database cannot be reached.

@@ -5,6 +5,7 @@ use crate::access::{digest, new_token};
 use crate::agent::{Agent, AllInOne, SHUTDOWN_TIMEOUT};
 use crate::certificate::CertificateInfo;
 use crate::data_dir::{Access, DataDir};
+use crate::oidc::{Oidc, OidcOptions};
 use crate::placement_worker::PlacementWorker;
 use crate::state::{SILENCE_TIMEOUT, ServiceState, USES_INTERVAL};
 use crate::{Log, api, listen, signals};
@@ -49,6 +50,8 @@ pub struct Options {
     pub policy: Policy,
     /// How long to keep deleted virtual machines, events, cleared alarms, the audit log and expired tokens; `None` keeps them for good.
     pub retention: Option<Duration>,
+    /// An identity provider whose tokens are accepted, too.
+    pub oidc: Option<OidcOptions>,
     /// Hosts whose agents run in this process.
     pub hosts: Vec<AllInOne>,
     /// Receives log messages.
@@ -79,6 +82,9 @@ pub enum ServeError {
     /// The TLS certificate or key.
     #[error("TLS: {0}")]
     Tls(String),
+    /// The identity provider.
+    #[error("OpenID Connect: {0}")]
+    Oidc(String),
     /// The operating system.
     #[error("{0}")]
     System(String),
@@ -134,7 +140,10 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
         percent,
         shared,
     );
-    let state = Arc::new(state.map_err(|e| wrong(&e))?);
+    let mut state = state.map_err(|e| wrong(&e))?;
+    let oidc = options.oidc.clone().map(|oidc| Oidc::new(oidc, options.log.clone())).transpose();
+    state.oidc = oidc.map_err(ServeError::Oidc)?;
+    let state = Arc::new(state);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .max_blocking_threads(64)

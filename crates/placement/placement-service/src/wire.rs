@@ -5,7 +5,7 @@
 pub use crate::problem_kind::ProblemKind;
 use longma_placement::audit::Finding;
 use longma_placement::foreign::ForeignDomain;
-use longma_placement::host::{Host, NodeLoad};
+use longma_placement::host::{Device, Host, NodeLoad};
 use longma_placement::inventory::{HostStatus, NodeUse};
 use longma_placement::placement::Placement;
 use longma_placement::reconcile::Ready;
@@ -78,6 +78,19 @@ pub struct HostView {
     pub foreign_domains: Vec<ForeignDomain>,
     /// Problems in its agent's last report.
     pub problems: Vec<String>,
+    /// Devices for virtual machines.
+    #[serde(default)]
+    pub devices: Vec<DeviceView>,
+}
+
+/// A device of a host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeviceView {
+    /// The device.
+    #[serde(flatten)]
+    pub device: Device,
+    /// Number of virtual machines that have it.
+    pub used: u32,
 }
 
 /// A drained host.

@@ -2,17 +2,18 @@
 //! directory. A file that is unreadable or inconsistent is an error that names the file.
 //!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-node, sysfs-devices-system-cpu,
-//! testing/sysfs-kernel-mm-hugepages, testing/sysfs-bus-pci; proc_stat(5).
+//! testing/sysfs-kernel-mm-hugepages; proc_stat(5).
+
+mod devices;
 
 use crate::cpus::CpuSet;
-use crate::host::{Device, DeviceKind, Host, HostError, Node, NodeLoad, Pool, is_device_name};
+use crate::host::{Host, HostError, Node, NodeLoad, Pool};
+use devices::devices;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// Maximum number of bytes read from a file. The sysfs and procfs files used here are far shorter.
 const MAX_FILE_BYTES: u64 = 4 << 20;
-/// Maximum number of devices listed.
-const MAX_DEVICES: usize = 256;
 
 /// Why a host could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -198,35 +199,6 @@ fn page_kib(root: &Path) -> Result<u32, CollectError> {
     Ok(kib.filter(|k| k.is_power_of_two()).unwrap_or(4))
 }
 
-/// Network interfaces and accelerators on the PCI bus, named by their addresses.
-fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, CollectError> {
-    let base = root.join("sys/bus/pci/devices");
-    let mut devices = Vec::new();
-    for address in names(&base) {
-        let folder = base.join(&address);
-        let Some(class) = read_if_there(&folder.join("class"))? else { continue };
-        // PCI base classes: 02 network, 03 display, 12 processing accelerator.
-        let kind = match class.get(..4) {
-            Some("0x02") => DeviceKind::Nic,
-            Some("0x03" | "0x12") => DeviceKind::Gpu,
-            _ => continue,
-        };
-        // A virtual function counts as a slot of its physical function.
-        if devices.len() == MAX_DEVICES || !is_device_name(&address) || folder.join("physfn").exists() {
-            continue;
-        }
-        let number = |file: &str| -> Result<Option<i64>, CollectError> {
-            let path = folder.join(file);
-            let parse = |text: String| text.parse().map_err(|_| invalid(&path, "is not a number"));
-            read_if_there(&path)?.map(parse).transpose()
-        };
-        let node = number("numa_node")?.and_then(|n| u32::try_from(n).ok()).filter(|n| nodes.contains(n));
-        let slots = number("sriov_numvfs")?.filter(|n| (1..=4096).contains(n)).unwrap_or(1) as u32;
-        devices.push(Device { name: address, kind, node, slots });
-    }
-    Ok(devices)
-}
-
 /// Cumulative counters of a host. The load is computed from the difference of two samples.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counters {
@@ -315,13 +287,8 @@ mod tests {
             let siblings = format!("{},{}", cpu % 4, cpu % 4 + 4);
             put(root, &format!("sys/devices/system/cpu/cpu{cpu}/topology/core_cpus_list"), &siblings);
         }
-        for (address, class, node, vfs) in
-            [("0000:01:00.0", "0x020000", "8", "16"), ("0000:02:00.0", "0x030200", "-1", "0")]
-        {
-            put(root, &format!("sys/bus/pci/devices/{address}/class"), class);
-            put(root, &format!("sys/bus/pci/devices/{address}/numa_node"), node);
-            put(root, &format!("sys/bus/pci/devices/{address}/sriov_numvfs"), vfs);
-        }
+        put(root, "sys/bus/pci/devices/0000:01:00.0/class", "0x020000\n");
+        put(root, "sys/bus/pci/devices/0000:01:00.0/numa_node", "8\n");
         put(root, "proc/stat", &stat(0));
         folder
     }
@@ -344,8 +311,7 @@ mod tests {
         );
         let pools = [Pool { page_kib: 4, mib: 14336 }, Pool { page_kib: 2048, mib: 2048 }];
         assert_eq!(host.nodes[1].memory, pools);
-        let devices: Vec<_> = host.devices.iter().map(|d| (d.kind, d.node, d.slots)).collect();
-        assert_eq!(devices, [(DeviceKind::Nic, Some(8), 16), (DeviceKind::Gpu, None, 1)]);
+        assert_eq!((&*host.devices[0].name, host.devices[0].node), ("0000:01:00.0", Some(8)));
     }
 
     #[test]

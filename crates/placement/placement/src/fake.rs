@@ -242,6 +242,7 @@ impl Hypervisor for FakeHypervisor {
                 bound: domain.placement.bound.clone(),
                 size_mib: Some(domain.placement.memory_mib().0),
                 huge_page_kib: domain.request.huge_page_kib,
+                functions: domain.functions.clone(),
                 ..DomainState::default()
             };
             let shares = domain.placement.cells.iter().map(|c| c.memory.clone()).collect();
@@ -410,7 +411,7 @@ mod tests {
         let request = Request::new("a", 1, 64);
         let (name, database) = ("longma-1".into(), "here".into());
         let domain =
-            Domain { name, vm: 1, database, created_at: 1, request, placement, pins: Default::default() };
+            Domain { name, vm: 1, database, created_at: 1, request, placement, pins: Default::default(), functions: Vec::new() };
         hypervisor.define(&domain).unwrap();
         hypervisor.start("longma-1").unwrap();
         let mut again = FakeHypervisor::with_file(&file).unwrap();

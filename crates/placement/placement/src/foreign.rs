@@ -35,6 +35,9 @@ pub struct ForeignDomain {
     /// Page size of its memory, KiB; `None` for ordinary pages.
     #[serde(default)]
     pub huge_page_kib: Option<u32>,
+    /// Addresses of the host's PCI functions that it has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
 }
 
 impl ForeignDomain {
@@ -59,6 +62,7 @@ impl ForeignDomain {
         domain.cpus = pins.flat_map(CpuSet::iter).filter(|cpu| all.contains(*cpu)).collect();
         domain.node_vcpus = vcpus_by_node(&guest, host);
         domain.memory_mib = memory_by_node(actual, host);
+        domain.functions.clone_from(&actual.functions);
         domain
     }
 }
@@ -132,10 +136,15 @@ pub fn find(
     Ok(found)
 }
 
-/// Subtracts the CPUs and memory of foreign domains from the description of their host.
+/// Subtracts the CPUs, memory and devices of foreign domains from the description of their host.
 pub fn withhold(host: &mut Host, domains: &[ForeignDomain]) {
     for domain in domains.iter().filter(|domain| domain.running) {
         host.foreign.cpus = host.foreign.cpus.iter().chain(domain.cpus.iter()).collect();
+        let has = |function: &String| domain.functions.contains(function);
+        for device in host.devices.iter_mut().filter(|device| device.functions.iter().any(has)) {
+            device.slots = 0;
+            device.unusable = Some(format!("domain {}, which the service does not manage, has it", domain.name));
+        }
         for (node, vcpus) in &domain.node_vcpus {
             let sum = host.foreign.vcpus.entry(*node).or_default();
             *sum = sum.saturating_add(*vcpus);

@@ -119,6 +119,42 @@ pub enum DeviceKind {
     Gpu,
 }
 
+/// Vendor and model of a PCI device, written like 8086:1572.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PciId {
+    /// Number of the vendor.
+    pub vendor: u16,
+    /// Number that the vendor has given the model.
+    pub device: u16,
+}
+
+impl TryFrom<String> for PciId {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let number = |text: &str| {
+            let is_number = text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_number.then(|| u16::from_str_radix(text, 16).ok()).flatten()
+        };
+        let parts = text.split_once(':').and_then(|(vendor, device)| Some((number(vendor)?, number(device)?)));
+        let (vendor, device) = parts.ok_or("must have the form 8086:1572: vendor and model in hexadecimal")?;
+        Ok(Self { vendor, device })
+    }
+}
+
+impl From<PciId> for String {
+    fn from(id: PciId) -> Self {
+        id.to_string()
+    }
+}
+
+impl std::fmt::Display for PciId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:04x}:{:04x}", self.vendor, self.device)
+    }
+}
+
 /// A device that can be assigned to virtual machines.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -130,8 +166,27 @@ pub struct Device {
     pub kind: DeviceKind,
     /// Number of the NUMA node that the device is attached to; `None` if the system does not report one.
     pub node: Option<u32>,
-    /// Number of virtual machines that can use it at once: 1, or its number of virtual functions.
+    /// Number of virtual machines that can use it at once. A PCI function has 1, or 0 if it cannot be handed to any.
     pub slots: u32,
+    /// Vendor and model; `None` for a modelled device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, pattern = "^[0-9a-fA-F]{4}:[0-9a-fA-F]{4}$"))]
+    pub id: Option<PciId>,
+    /// Addresses of the PCI functions that are handed over together, because the IOMMU cannot separate them. A modelled
+    /// device has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+    /// Why it cannot be handed to a virtual machine, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unusable: Option<String>,
+}
+
+impl Device {
+    /// A modelled device.
+    pub fn new(name: &str, kind: DeviceKind, node: Option<u32>, slots: u32) -> Self {
+        let (id, functions, unusable) = Default::default();
+        Self { name: name.into(), kind, node, slots, id, functions, unusable }
+    }
 }
 
 /// Load of a node.
@@ -346,7 +401,7 @@ mod tests {
         assert!(wrong(|h| h.nodes[0].memory.clear()).starts_with("nodes[0].memory"));
         for name in ["", "a\u{1b}[2J", "a<b>", "a b"] {
             let mut host = good.clone();
-            let device = Device { name: name.into(), kind: DeviceKind::Nic, node: None, slots: 1 };
+            let device = Device::new(name, DeviceKind::Nic, None, 1);
             host.devices = vec![device];
             assert!(host.check().unwrap_err().problem.starts_with("devices[0].name"), "{name:?}");
         }

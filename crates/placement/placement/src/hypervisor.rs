@@ -71,14 +71,19 @@ pub struct Domain {
     pub placement: Placement,
     /// CPU affinity of its threads.
     pub pins: Pins,
+    /// Addresses of the host's PCI functions that it gets.
+    pub functions: Vec<String>,
 }
 
 /// CPU affinity of a domain's threads.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Pins {
     /// Allowed CPUs of each virtual CPU.
+    #[cfg_attr(feature = "openapi", schema(value_type = Vec<String>))]
     pub vcpus: Vec<CpuSet>,
     /// Allowed CPUs of the emulator threads.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
     pub emulator: CpuSet,
 }
 
@@ -127,6 +132,9 @@ pub struct DomainState {
     /// CPU limits set on the domain, by the hypervisor's parameter names.
     #[serde(default)]
     pub cpu_limits: BTreeMap<String, i64>,
+    /// Addresses of the host's PCI functions that it has.
+    #[serde(default)]
+    pub functions: Vec<String>,
 }
 
 /// Reason of a pause that a user requested. A domain that has arrived from another host has it until it is resumed.

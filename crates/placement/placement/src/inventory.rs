@@ -109,6 +109,8 @@ pub struct HostUse {
     pub vms: u32,
     /// Reservations of each node.
     pub nodes: Vec<NodeUse>,
+    /// Names of devices, with the number of virtual machines that have each.
+    pub devices: Vec<(String, u32)>,
 }
 
 /// Reservations on a node.
@@ -318,7 +320,9 @@ impl Inventory {
             }
         };
         let nodes = host.shape.nodes.iter().zip(&host.nodes).map(node).collect();
-        Some(HostUse { vms: host.vms, nodes })
+        let devices = host.shape.devices.iter().zip(&*host.devices);
+        let devices = devices.map(|(device, used)| (device.name.clone(), (*used).into())).collect();
+        Some(HostUse { vms: host.vms, nodes, devices })
     }
 
     /// Records the load of a host's nodes. Returns whether any stored value changed.

@@ -374,7 +374,15 @@ impl Agent<'_> {
             request: vm.request.clone(),
             placement: placement.clone(),
             pins: self.intended(placement).pins,
+            functions: self.functions(placement),
         }
+    }
+
+    /// The PCI functions of a placement's devices.
+    fn functions(&self, placement: &Placement) -> Vec<String> {
+        let devices = placement.devices.iter();
+        let known = devices.filter_map(|name| self.host.devices.iter().find(|device| device.name == *name));
+        known.flat_map(|device| device.functions.clone()).collect()
     }
 
     /// Applies the affinity and memory binding of `placement` to a running domain. Changes only what differs.

@@ -3,7 +3,7 @@
 //! Source: He Mujun et al. (High Technology Letters 2021) for the policies; the documentation of OpenStack Nova and
 //! libvirt for the names.
 
-use crate::host::DeviceKind;
+use crate::host::{Device, DeviceKind, PciId};
 use crate::name::name_problem;
 use serde::{Deserialize, Serialize};
 
@@ -120,12 +120,45 @@ pub struct Membership {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct DeviceNeed {
-    /// Kind of device.
-    pub kind: DeviceKind,
+    /// Kind of device. Required unless `id` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<DeviceKind>,
+    /// Vendor and model, such as 8086:1572.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(value_type = Option<String>, pattern = "^[0-9a-fA-F]{4}:[0-9a-fA-F]{4}$"))]
+    pub id: Option<PciId>,
+    /// Number of such devices.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 16))]
+    pub count: u32,
     /// Whether the device must be attached to a node that the virtual machine uses. If false, such a device is only
     /// preferred.
     #[serde(default)]
     pub local: bool,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
+
+/// Maximum number of devices of a virtual machine.
+const MAX_DEVICES: u32 = 16;
+
+impl DeviceNeed {
+    /// One device of this kind.
+    pub fn of_kind(kind: DeviceKind, local: bool) -> Self {
+        Self { kind: Some(kind), id: None, count: 1, local }
+    }
+
+    /// Returns whether `device` is of the requested kind and model.
+    pub fn matches(&self, device: &Device) -> bool {
+        self.kind.is_none_or(|kind| kind == device.kind) && self.id.is_none_or(|id| device.id == Some(id))
+    }
 }
 
 /// What the virtual machine boots from.
@@ -315,8 +348,17 @@ impl Request {
                 note(format!("groups[{at}].group"), format!("`{}` is listed twice", member.group));
             }
         }
-        if self.devices.len() > 16 {
-            note("devices".into(), format!("has {}; at most 16", self.devices.len()));
+        for (at, need) in self.devices.iter().enumerate() {
+            if need.kind.is_none() && need.id.is_none() {
+                note(format!("devices[{at}]"), "needs a kind or an id".into());
+            }
+            if !(1..=MAX_DEVICES).contains(&need.count) {
+                note(format!("devices[{at}].count"), format!("is {}; must be from 1 to {MAX_DEVICES}", need.count));
+            }
+        }
+        let devices = self.devices.iter().fold(0u32, |sum, need| sum.saturating_add(need.count));
+        if devices > MAX_DEVICES {
+            note("devices".into(), format!("has {devices}; at most {MAX_DEVICES}"));
         }
         let bad = |text: &str| text.chars().any(char::is_control);
         match &self.boot {

@@ -29,8 +29,10 @@ fn site() -> Site {
     let folder = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
     let inner = Arc::new(SqlStore::open_file(&folder.path().join("placement.db")).unwrap());
     let machine = Machine::open("hygon-8node").unwrap();
-    let hosts =
+    let mut hosts =
         ["h1", "h2"].map(|name| Host::of_machine(&machine, name).unwrap().with_first_core_reserved());
+    // The target keeps a second core, which the virtual machine has on the source.
+    hosts[1].reserved = "0,1,64,65".parse().unwrap();
     let network = FakeNetwork::watched();
     let hypervisors = ["one", "two"].map(|address| network.connect(address, FakeHypervisor::new()));
     let mut site = Site {
@@ -43,8 +45,8 @@ fn site() -> Site {
     };
     // Shared virtual CPUs on the target's first nodes, which have to leave the CPUs that the migration dedicates.
     inner.put_host(&site.hosts[1], 200).unwrap();
-    for node in 0..8 {
-        site.place(&Request::new(&format!("shared{node}"), 2, 30_000));
+    for name in ["b", "c"] {
+        site.place(&Request::new(name, 2, 30_000));
     }
     inner.put_host(&site.hosts[0], 200).unwrap();
     inner.set_host_status("h2", longma_placement::inventory::HostStatus::Draining, false).unwrap();
@@ -107,7 +109,7 @@ impl Site {
             assert!(is_converged(&*self.store, hypervisor, host).unwrap(), "{when}");
         }
         let used = self.store.tenants().unwrap();
-        assert_eq!((used[0].vms, used[0].vcpus), (9, 20), "{when}: its quota is counted once");
+        assert_eq!((used[0].vms, used[0].vcpus), (3, 8), "{when}: its quota is counted once");
     }
 }
 
@@ -169,7 +171,8 @@ fn at_each_step(what: &str, arm: impl Fn(&Site, u64), came: impl Fn(&Site, u64) 
 fn a_failure_of_either_hypervisor_at_any_step_leaves_one_running_copy() {
     for (side, name) in ["source", "target"].into_iter().enumerate() {
         for fault in [Fault::Refuse, Fault::CrashBefore, Fault::CrashAfter] {
-            for restarts in [false, true] {
+            // Whether the daemon was restarted, too.
+            for restarts in [false, true].into_iter().take(if fault == Fault::Refuse { 1 } else { 2 }) {
                 let calls = std::cell::Cell::new(0);
                 let arm = |site: &Site, at: u64| {
                     calls.set(site.hypervisors[side].calls());
@@ -218,7 +221,7 @@ fn a_lost_answer_of_the_target_resumes_the_source_and_its_copy_is_removed() {
         at += 1;
     }
     assert_eq!(site.host(), "h1");
-    assert!(site.vm().problem.unwrap().contains("migrate longma-9"));
+    assert!(site.vm().problem.unwrap().contains("migrate longma-3"));
     let source = site.hypervisors[0].domains()[&domain_name(site.id)].clone();
     assert!(source.running && source.paused.is_none(), "{source:?}");
     site.recover();

@@ -5,8 +5,8 @@ mod databases;
 
 use databases::on_each;
 use longma_placement::inventory::HostStatus;
-use longma_placement::host::Device;
-use longma_placement::request::{CpuPolicy, DeviceKind, DeviceNeed, Level, Membership, Relation};
+use longma_placement::host::{Device, DeviceKind};
+use longma_placement::request::{CpuPolicy, DeviceNeed, Level, Membership, Relation};
 use longma_placement::store::{AgentStore as _, Intent, StoreError, Vm, VmState};
 use longma_placement::{Allocator, Host, Placement, Policy, Request, SqlStore, Store as _};
 use longma_topology::Machine;
@@ -94,10 +94,10 @@ fn a_target_must_be_free_up_and_another_host_and_the_virtual_machine_must_be_mov
     on_each(|database| {
         let store = database.open();
         let mut one = host("h1");
-        one.devices.push(Device { name: "nic0".into(), kind: DeviceKind::Nic, node: Some(0), slots: 1 });
+        one.devices.push(Device::new("nic0", DeviceKind::Nic, Some(0), 1));
         store.put_host(&one, 200).unwrap();
         let vm = run(&store, &exclusive("a"));
-        let device = DeviceNeed { kind: DeviceKind::Nic, local: false };
+        let device = DeviceNeed::of_kind(DeviceKind::Nic, false);
         let with_device = run(&store, &Request { devices: vec![device], ..exclusive("d") });
         store.put_host(&host("h2"), 200).unwrap();
         let target = target(&store, &vm, "h2");

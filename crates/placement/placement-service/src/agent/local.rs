@@ -24,7 +24,7 @@ impl Local {
         Self { store: LocalStore(state.clone()), state, runtime, machine }
     }
 
-    fn claim(&self, host: &str) -> Result<(), StoreError> {
+    fn claim(&self, host: &str) -> Result<()> {
         if self.state.claim(host, &self.machine)? {
             return Ok(());
         }
@@ -38,16 +38,16 @@ impl ControlPlane for Local {
         &self.store
     }
 
-    fn prepare(&self, vm: VmId) -> Result<Preparation, StoreError> {
+    fn prepare(&self, vm: VmId) -> Result<Preparation> {
         Ok(self.runtime.block_on(self.state.prepare_migration(vm, MAX_WAIT)))
     }
 
-    fn describe(&self, host: &Host) -> Result<(), StoreError> {
+    fn describe(&self, host: &Host) -> Result<()> {
         self.claim(&host.name)?;
         self.state.describe(host)
     }
 
-    fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError> {
+    fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders> {
         let (generation, wait) = (report.generation, Duration::from_millis(report.wait_ms));
         self.claim(host)?;
         if report.at_work {

@@ -4,10 +4,11 @@ use super::{Path, QueryParams};
 use crate::access::{Caller, Role};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
-use crate::wire::{Defragmentation, Drained, HostView, Hosts, PlannedMove, Problem, ProblemKind};
+use crate::wire::{Defragmentation, DeviceView, Drained, HostView, Hosts, PlannedMove, Problem, ProblemKind};
 use axum::Json;
 use axum::extract::State;
 use longma_placement::defragment::{COMMON_SIZES, plan};
+use longma_placement::host::Device;
 use longma_placement::inventory::HostStatus;
 use longma_placement::store::StoredHost;
 use serde::Deserialize;
@@ -32,6 +33,12 @@ pub(super) async fn views(
     let usage = usage.await?;
     let view = |(stored, usage): (StoredHost, Option<longma_placement::inventory::HostUse>)| {
         let name = stored.host.name.clone();
+        let used = |device: &Device| {
+            let devices = usage.iter().flat_map(|usage| &usage.devices);
+            devices.into_iter().find(|(name, _)| *name == device.name).map_or(0, |(_, used)| *used)
+        };
+        let devices = stored.host.devices.iter();
+        let devices = devices.map(|device| DeviceView { device: device.clone(), used: used(device) }).collect();
         state.host(&name, |h| HostView {
             name: name.clone(),
             status: stored.status,
@@ -42,6 +49,7 @@ pub(super) async fn views(
             foreign: h.foreign.clone(),
             foreign_domains: h.foreign_domains.clone(),
             problems: h.all_problems(),
+            devices,
         })
     };
     Ok(stored.into_iter().zip(usage).map(view).collect())

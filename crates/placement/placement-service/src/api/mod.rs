@@ -17,6 +17,7 @@ mod vms;
 mod watch;
 
 use crate::access::{Caller, digest, now};
+use crate::oidc::{MAX_TOKEN_BYTES, Oidc};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
 use crate::wire::Problem;
@@ -80,8 +81,13 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
         let token = token_of(header, takes_basic);
         let token =
             token.ok_or_else(|| refused("the header Authorization does not have the form `Bearer TOKEN`"))?;
-        let caller = state.caller(&digest(&token)).await?;
-        let caller = caller.ok_or_else(|| refused("this token is unknown or was removed"))?;
+        let caller = match &state.oidc {
+            Some(oidc) if Oidc::is_jwt(&token) => oidc.caller(&token).await?,
+            _ => {
+                let caller = state.caller(&digest(&token)).await?;
+                caller.ok_or_else(|| refused("this token is unknown or was removed"))?
+            }
+        };
         if let Some(cell) = parts.extensions.get::<CallerCell>() {
             // The cell of a request is empty before its only extraction.
             let _ = cell.0.set(caller.clone());
@@ -90,7 +96,9 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
             let detail = format!("this token expired {late} s ago: ask an admin for a new one");
             return Err(HttpProblem::new(ProblemKind::TokenExpired, detail));
         }
-        state.note_token_use(&caller.digest);
+        if !caller.is_jwt {
+            state.note_token_use(&caller.digest);
+        }
         Ok(caller)
     }
 }
@@ -101,7 +109,7 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
 /// Source: RFC 6750; RFC 7617.
 fn token_of(header: &str, takes_basic: bool) -> Option<String> {
     let (scheme, credentials) = header.split_once(' ')?;
-    let credentials = Some(credentials.trim()).filter(|c| c.len() <= 512)?;
+    let credentials = Some(credentials.trim()).filter(|c| c.len() <= MAX_TOKEN_BYTES)?;
     // Scheme names are case-insensitive (RFC 9110, 11.1).
     let token = if scheme.eq_ignore_ascii_case("Bearer") {
         credentials.to_string()
@@ -111,7 +119,7 @@ fn token_of(header: &str, takes_basic: bool) -> Option<String> {
     } else {
         return None;
     };
-    Some(token).filter(|token| token.len() <= 256)
+    Some(token).filter(|token| token.len() <= 256 || Oidc::is_jwt(token))
 }
 
 /// Tells the middleware who the caller of a request is.

@@ -232,16 +232,55 @@ pub(super) fn write(
     virtualization: Virtualization,
     uuid: Option<&str>,
 ) -> Result<String, String> {
-    if !domain.placement.devices.is_empty() {
-        return Err(
-            "devices are only reserved, not yet attached to the guest: omit them, or add them in a template"
-                .into(),
-        );
+    if domain.functions.len() < domain.placement.devices.len() {
+        let devices = domain.placement.devices.join(", ");
+        return Err(format!("the host no longer has all of its devices: {devices}"));
     }
-    match &domain.request.boot {
-        Boot::Template { xml } => fill_template(domain, xml, uuid)?.write(),
-        Boot::Nothing | Boot::Disk { .. } => minimal_domain(domain, virtualization, uuid).write(),
+    let mut xml = match &domain.request.boot {
+        Boot::Template { xml } => fill_template(domain, xml, uuid)?,
+        Boot::Nothing | Boot::Disk { .. } => minimal_domain(domain, virtualization, uuid),
+    };
+    let assigned = domain.functions.iter().map(|function| assigned(function)).collect::<Result<Vec<_>, _>>()?;
+    match xml.children.iter_mut().find(|child| child.name == "devices") {
+        Some(devices) => devices.children.extend(assigned),
+        None if assigned.is_empty() => {}
+        None => xml.children.push(Element::new("devices").with_children(assigned)),
     }
+    xml.write()
+}
+
+/// A PCI function of the host that the guest gets. It has the driver vfio-pci already, and keeps it afterwards, so that
+/// the host does not use it between two guests.
+fn assigned(function: &str) -> Result<Element, String> {
+    let parts = function.rsplit_once('.').and_then(|(rest, function)| {
+        let mut parts = rest.split(':');
+        let parsed = (parts.next()?, parts.next()?, parts.next()?, function);
+        parts.next().is_none().then_some(parsed)
+    });
+    let (domain, bus, slot, number) = parts.ok_or_else(|| format!("`{function}` is not the address of a PCI function"))?;
+    let is_number = |text: &str| !text.is_empty() && text.len() <= 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    if ![domain, bus, slot, number].into_iter().all(is_number) {
+        return Err(format!("`{function}` is not the address of a PCI function"));
+    }
+    let address = Element::new("address").with("domain", format!("0x{domain}")).with("bus", format!("0x{bus}"));
+    let address = address.with("slot", format!("0x{slot}")).with("function", format!("0x{number}"));
+    let hostdev = Element::new("hostdev").with("mode", "subsystem").with("type", "pci").with("managed", "no");
+    Ok(hostdev.with_child(Element::new("source").with_child(address)))
+}
+
+/// Addresses of the host's PCI functions that a domain has.
+fn functions(xml: &Element) -> Vec<String> {
+    let all = xml.child("devices").into_iter().flat_map(|devices| devices.all("hostdev"));
+    let pci = all.filter(|hostdev| hostdev.get("type") == Some("pci"));
+    let number = |address: &Element, key: &str| {
+        u32::from_str_radix(address.get(key).unwrap_or("0x0").strip_prefix("0x")?, 16).ok()
+    };
+    let address = |hostdev: &Element| {
+        let address = hostdev.at(&["source", "address"])?;
+        let [domain, bus, slot, function] = ["domain", "bus", "slot", "function"].map(|key| number(address, key));
+        Some(format!("{:04x}:{:02x}:{:02x}.{:x}", domain?, bus?, slot?, function?))
+    };
+    pci.filter_map(address).collect()
 }
 
 /// The description of a running domain as `domain`, which has another placement on the host that it is migrated to.
@@ -324,6 +363,7 @@ pub(super) fn actual(xml: &Element) -> Result<DomainState, String> {
         size_mib: xml.child("memory").map(|memory| bytes(&memory.text, memory).div_ceil(1 << 20)),
         huge_page_kib: huge_page_kib(xml),
         cpu_limits: cpu_limits(xml),
+        functions: functions(xml),
         ..DomainState::default()
     })
 }

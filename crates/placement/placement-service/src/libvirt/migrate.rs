@@ -7,7 +7,7 @@
 
 use super::domain;
 use super::tree;
-use super::virsh::{self, Fault, Virsh};
+use super::virsh::{self, Fault};
 use super::{Libvirt, image};
 use longma_placement::hypervisor::{Destination, Domain, HypervisorError, Outgoing};
 use longma_placement::reconcile::MAX_MIGRATION_S;
@@ -129,8 +129,7 @@ impl Libvirt {
     }
 
     pub(super) fn resume_on(&self, address: &str, name: &str) -> Result<(), HypervisorError> {
-        let there = Virsh { uri: address.into(), ..self.virsh.clone() };
-        match there.run(&["resume", "--domain", name]) {
+        match self.virsh.at(address).run(&["resume", "--domain", name]) {
             Err(fault) if !fault.is_running() => Err(fault.error(&format!("resume {name} at {address}"))),
             _ => Ok(()),
         }

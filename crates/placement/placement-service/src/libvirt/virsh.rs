@@ -17,7 +17,7 @@ const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 /// How to call virsh.
 #[derive(Clone, Debug)]
 pub(super) struct Virsh {
-    pub uri: String,
+    uri: String,
     shutdown_deadline: ShutdownDeadline,
 }
 
@@ -76,6 +76,11 @@ impl Fault {
 impl Virsh {
     pub fn new(uri: &str) -> Self {
         Self { uri: uri.into(), shutdown_deadline: ShutdownDeadline::default() }
+    }
+
+    /// The same for another libvirtd.
+    pub fn at(&self, uri: &str) -> Self {
+        Self { uri: uri.into(), ..self.clone() }
     }
 
     /// Children that run past this deadline are killed, and none are started after it.

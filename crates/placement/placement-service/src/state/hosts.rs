@@ -215,6 +215,9 @@ impl ServiceState {
         for done in report.done {
             self.complete(host, done);
         }
+        if report.generation == 0 {
+            self.drop_fetched_orders(host);
+        }
         self.record_contact(host)?;
         if !report.load.is_empty() {
             self.record_load(host, report.load)?;

@@ -13,6 +13,7 @@ use longma_placement::scheduler::NoPlacement;
 use longma_placement::store::{Intent, StoreError, Vm, VmId, VmState};
 use longma_placement::{Placement, Store};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
@@ -25,6 +26,8 @@ const MIGRATING_PROTOCOL: u32 = 2;
 
 /// A migration that this service has ordered.
 pub(super) struct OrderedMigration {
+    /// Number of the source's order.
+    number: u64,
     source: String,
     target: Placement,
     /// Name of the token on whose behalf it is made.
@@ -72,13 +75,14 @@ impl ServiceState {
             self.must_migrate(host)?;
         }
         let (source, destination) = (own.host.clone(), target.host.clone());
-        self.register(id, &source, &target, actor)?;
-        let (number, ordered) = self.order_kind(&source, id, target, OrderKind::Migrate);
+        let number = self.next_order.fetch_add(1, Ordering::Relaxed);
+        self.register(id, number, &source, &target, actor)?;
+        let ordered = self.order_numbered(number, &source, id, target, OrderKind::Migrate);
         let (send, receive) = oneshot::channel();
         let state = self.clone();
         tokio::spawn(async move {
             let done = tokio::time::timeout(FORGET_AFTER, ordered).await;
-            state.migrations.lock().ignore_poison().remove(&id);
+            state.unregister(id, Some(number));
             state.notify(&destination);
             match done {
                 // Fails if nobody waits any longer.
@@ -123,7 +127,14 @@ impl ServiceState {
     }
 
     /// Notes a migration. An agent does one thing at a time, so each host takes part in one.
-    fn register(&self, id: VmId, source: &str, target: &Placement, actor: &str) -> Result<(), HttpProblem> {
+    fn register(
+        &self,
+        id: VmId,
+        number: u64,
+        source: &str,
+        target: &Placement,
+        actor: &str,
+    ) -> Result<(), HttpProblem> {
         let mut migrations = self.migrations.lock().ignore_poison();
         for host in [source, target.host.as_str()] {
             let takes_part = |other: &OrderedMigration| other.source == host || other.target.host == host;
@@ -133,8 +144,16 @@ impl ServiceState {
             }
         }
         let (source, target, actor) = (source.to_string(), target.clone(), actor.to_string());
-        migrations.insert(id, OrderedMigration { source, target, actor, prepared: None });
+        migrations.insert(id, OrderedMigration { number, source, target, actor, prepared: None });
         Ok(())
+    }
+
+    /// Forgets a migration, if it is that of the order `number`.
+    fn unregister(&self, id: VmId, number: Option<u64>) {
+        let mut migrations = self.migrations.lock().ignore_poison();
+        if migrations.get(&id).is_some_and(|ordered| number.is_none_or(|number| number == ordered.number)) {
+            migrations.remove(&id);
+        }
     }
 
     /// The store that acts on behalf of who ordered the migration.
@@ -160,6 +179,7 @@ impl ServiceState {
     pub fn end_migration(&self, id: VmId, problem: Option<&str>) -> Result<Vm, StoreError> {
         let hosts = self.store.vm(id)?;
         let ended = self.store_of_migration(id).end_migration(id, problem)?;
+        self.unregister(id, None);
         for place in hosts.placement.iter().chain(&hosts.target) {
             self.notify(&place.host);
         }

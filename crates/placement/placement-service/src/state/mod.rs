@@ -12,6 +12,7 @@ mod tokens;
 
 use crate::Log;
 use crate::metrics::Metrics;
+use crate::oidc::Oidc;
 use crate::placement_worker::PlacementWorker;
 use crate::problem::HttpProblem;
 use crate::wire::ProblemKind;
@@ -46,6 +47,8 @@ pub(crate) struct ServiceState {
     /// Directory with one subdirectory of disk images per tenant.
     pub images: PathBuf,
     pub overcommit_percent: u32,
+    /// Accepts the tokens of an identity provider, if one is configured.
+    pub oidc: Option<Oidc>,
     /// Whether other services may use the same database.
     pub shared: bool,
     /// Becomes true when the service shuts down.
@@ -100,6 +103,7 @@ impl ServiceState {
             metrics: Metrics::new(),
             images,
             overcommit_percent,
+            oidc: None,
             shared,
             stopping: watch::Sender::new(false),
             shutdown_deadline: ShutdownDeadline::default(),

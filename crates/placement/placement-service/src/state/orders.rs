@@ -55,11 +55,29 @@ impl ServiceState {
         kind: OrderKind,
     ) -> (u64, oneshot::Receiver<OrderDone>) {
         let number = self.next_order.fetch_add(1, Ordering::Relaxed);
+        (number, self.order_numbered(number, host, vm, target, kind))
+    }
+
+    pub(super) fn order_numbered(
+        &self,
+        number: u64,
+        host: &str,
+        vm: VmId,
+        target: Placement,
+        kind: OrderKind,
+    ) -> oneshot::Receiver<OrderDone> {
         let (answer, answered) = oneshot::channel();
         self.awaited_orders.lock().ignore_poison().insert(number, AwaitedOrder { host: host.into(), answer });
         self.host(host, |h| h.orders.push(Order { number, vm, target, kind }));
         self.notify(host);
-        (number, answered)
+        answered
+    }
+
+    /// Drops the orders that an agent had fetched before it was restarted: their results are lost.
+    pub(super) fn drop_fetched_orders(&self, host: &str) {
+        let queued: Vec<u64> = self.host(host, |h| h.orders.iter().map(|order| order.number).collect());
+        let mut awaited_orders = self.awaited_orders.lock().ignore_poison();
+        awaited_orders.retain(|number, order| order.host != host || queued.contains(number));
     }
 
     /// Passes the result of an order on to the request that waits for it. Ignores results of other hosts' orders: an

@@ -5,7 +5,7 @@ use longma_placement::fake::FakeHypervisor;
 use longma_placement::{Host, Policy};
 use longma_placement_service::agent::Description;
 use longma_placement_service::wire::{HostView, MadeToken, NewToken};
-use longma_placement_service::{Access, AllInOne, Client, Options};
+use longma_placement_service::{Access, AllInOne, Client, OidcOptions, Options};
 use longma_topology::Machine;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,6 +32,8 @@ pub struct TestOptions {
     pub without_agent: bool,
     /// A PostgreSQL database instead of a file.
     pub database: Option<String>,
+    /// An identity provider.
+    pub oidc: Option<OidcOptions>,
     /// Description of the host. The default is [`host`].
     pub description: Option<Description>,
 }
@@ -65,6 +67,7 @@ pub fn service_in(folder: tempfile::TempDir, options: TestOptions) -> Service {
         images: "/images".into(),
         policy: Policy::default(),
         retention: None,
+        oidc: options.oidc,
         hosts: if without_agent { Vec::new() } else { vec![own] },
         log: Arc::new(move |line: &str| log.lock().unwrap().push(line.to_string())),
     };

@@ -117,6 +117,7 @@ fn the_certificate_of_an_authority_is_refused_with_advice() {
     let tls = Some(self_signed(folder.path(), &authority("127.0.0.1")));
     let options = Options {
         retention: None,
+        oidc: None,
         data_dir: folder.path().join("home"),
         database: None,
         address: "127.0.0.1:0".parse().unwrap(),

@@ -102,6 +102,7 @@ pub fn migrate_vm(
         request: vm.request.clone(),
         placement: target.clone(),
         pins: ready.pins,
+        functions: Vec::new(),
     };
     let to = Destination { address: ready.address, domain };
     agent.mark_changed(&name);

@@ -229,11 +229,12 @@ fn devices(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<String
     let home = usize::from(nodes[0]);
     let mut used = host.devices.clone();
     let mut needs = demand.devices.clone();
-    needs.sort_by_key(|n| !n.local);
+    // The most particular needs first, so that others do not take the only device that suits them.
+    needs.sort_by_key(|n| (!n.local, n.id.is_none()));
     let mut names = Vec::new();
     for need in needs {
         let devices = host.shape.devices.iter().zip(&host.shape.device_nodes).enumerate();
-        let free = devices.filter(|(at, (d, _))| d.kind == need.kind && u32::from(used[*at]) < d.slots);
+        let free = devices.filter(|(at, (d, _))| need.matches(d) && u32::from(used[*at]) < d.slots);
         let distance = |node: Option<u8>| {
             node.map_or(u32::MAX, |n| match usize::from(n) == home {
                 true => 0,

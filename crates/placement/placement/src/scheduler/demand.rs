@@ -50,7 +50,11 @@ impl Demand {
             smt: request.smt,
             emulator: request.emulator,
             devices: {
-                let mut devices = request.devices.clone();
+                let each = request.devices.iter().flat_map(|need| {
+                    let one = DeviceNeed { count: 1, ..*need };
+                    std::iter::repeat_n(one, need.count as usize)
+                });
+                let mut devices: Vec<_> = each.collect();
                 devices.sort_unstable();
                 devices
             },

@@ -42,7 +42,7 @@ fn small(name: &str, nodes: u32, cores: u32) -> Host {
                     .collect()
             })
             .collect(),
-        devices: vec![Device { name: "gpu0".into(), kind: DeviceKind::Gpu, node: Some(nodes - 1), slots: 1 }],
+        devices: vec![Device::new("gpu0", DeviceKind::Gpu, Some(nodes - 1), 1)],
         reserved: [0].into_iter().collect(),
         gone: Default::default(),
         foreign: Default::default(),
@@ -156,7 +156,7 @@ fn groups_keep_together_and_apart() {
 #[test]
 fn a_device_is_local_and_given_once() {
     let mut scheduler = scheduler(&[small("h", 2, 8)]);
-    let need = DeviceNeed { kind: DeviceKind::Gpu, local: true };
+    let need = DeviceNeed::of_kind(DeviceKind::Gpu, true);
     let request = Request { devices: vec![need], ..Request::new("a", 1, 64) };
     let placement = scheduler.place(&request).unwrap();
     assert_eq!((placement.cells[0].node, &placement.devices[0][..]), (1, "gpu0"));
@@ -290,7 +290,7 @@ fn any_request() -> impl Strategy_<Value = Request> {
                 virtual_nodes: nodes,
                 huge_page_kib: huge.then_some(2048),
                 devices: if gpu {
-                    vec![DeviceNeed { kind: DeviceKind::Gpu, local: vcpus % 2 == 0 }]
+                    vec![DeviceNeed::of_kind(DeviceKind::Gpu, vcpus % 2 == 0)]
                 } else {
                     vec![]
                 },

@@ -144,11 +144,10 @@ pub(super) fn put_host(db: &dyn Database, host: &Host, percent: u32) -> Result<(
     let changed = "ON CONFLICT (host, node, page_kib) DO UPDATE
         SET total_mib = excluded.total_mib, version = pools.version + 1";
     insert_rows(db, "pools (host, node, page_kib, total_mib)", &pools, changed).map_err(refused)?;
-    for device in &host.devices {
-        let sql = "INSERT INTO devices (host, name, slots) VALUES (?1, ?2, ?3)
-            ON CONFLICT (host, name) DO UPDATE SET slots = excluded.slots";
-        db.run(sql, values![id, &device.name, device.slots]).map_err(refused)?;
-    }
+    let devices = host.devices.iter().map(|device| values![id, &device.name, device.slots].to_vec());
+    let devices: Vec<_> = devices.collect();
+    let changed = "ON CONFLICT (host, name) DO UPDATE SET slots = excluded.slots";
+    insert_rows(db, "devices (host, name, slots)", &devices, changed).map_err(refused)?;
     if !is_new {
         check_exclusive_cpus(db, id, host)?;
     }

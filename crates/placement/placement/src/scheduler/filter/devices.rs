@@ -1,6 +1,8 @@
 //! The host has a free slot of each requested kind of device on any node.
 
 use super::{Demand, HostFilter, HostState, Shortage};
+use crate::host::Device;
+use crate::request::DeviceNeed;
 
 pub(crate) struct Devices;
 
@@ -13,9 +15,14 @@ impl HostFilter for Devices {
     }
     fn shortage(&self, host: &HostState, demand: &Demand) -> Option<Shortage> {
         demand.devices.iter().find_map(|need| {
-            let wanted = demand.devices.iter().filter(|d| d.kind == need.kind).count() as u64;
-            let of_kind = host.shape.devices.iter().zip(&*host.devices).filter(|(d, _)| d.kind == need.kind);
-            Shortage::unless(wanted, of_kind.map(|(d, used)| u64::from(d.slots - u32::from(*used))).sum())
+            // Needs for a model count for its kind, too.
+            let covers = |other: &&DeviceNeed| {
+                need.kind.is_none_or(|kind| other.kind == Some(kind)) && need.id.is_none_or(|id| other.id == Some(id))
+            };
+            let wanted = demand.devices.iter().filter(covers).count() as u64;
+            let matching = host.shape.devices.iter().zip(&*host.devices).filter(|(d, _)| need.matches(d));
+            let free = |(d, used): (&Device, &u16)| u64::from(d.slots.saturating_sub(u32::from(*used)));
+            Shortage::unless(wanted, matching.map(free).sum())
         })
     }
 }

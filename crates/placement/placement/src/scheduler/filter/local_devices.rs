@@ -14,11 +14,11 @@ impl NodeFilter for LocalDevices {
     fn shortage(&self, c: &Candidate<'_>) -> Option<Shortage> {
         let local = c.demand.devices.iter().filter(|d| d.local && c.cell.first);
         local.clone().find_map(|need| {
-            let wanted = local.clone().filter(|d| d.kind == need.kind).count() as u64;
+            let wanted = local.clone().filter(|d| (d.kind, d.id) == (need.kind, need.id)).count() as u64;
             let shape = &c.host.shape;
             let here = shape.devices.iter().zip(&shape.device_nodes).zip(&*c.host.devices);
-            let here = here.filter(|((d, node), _)| d.kind == need.kind && **node == Some(c.at as u8));
-            Shortage::unless(wanted, here.map(|((d, _), used)| u64::from(d.slots - u32::from(*used))).sum())
+            let here = here.filter(|((d, node), _)| need.matches(d) && **node == Some(c.at as u8));
+            Shortage::unless(wanted, here.map(|((d, _), used)| u64::from(d.slots.saturating_sub(u32::from(*used)))).sum())
         })
     }
     fn copies(&self, _: &Candidate<'_>) -> u64 {
