@@ -39,7 +39,7 @@ pub struct Arguments {
     format: Format,
 }
 
-fn assignment(text: &str) -> Result<(String, String), String> {
+pub(super) fn assignment(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
     Ok((name.into(), value.into()))
 }
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         }
     }
     let printed =
-        if arguments.format == Format::Json { print_json(&json!(objects)) } else { print::text(&text) };
+        if arguments.format == Format::Json { print_json(&json!(objects)) } else { print::show(&text) };
     printed.map(|_| status::ended(host, false, gaps))
 }
 

@@ -1,13 +1,16 @@
 //! `longma experiment`: creates, checks, runs, compares, reports and merges experiments. `longma-lab` does the work;
 //! this module finds the files and prints the results.
 
+mod bundle;
 pub(crate) mod columns;
 pub mod explain;
+mod figures;
 mod find;
 mod new;
 mod print;
 mod progress;
 mod run;
+mod sensitivity;
 pub(crate) mod status;
 
 use clap::{Subcommand, ValueEnum};
@@ -125,10 +128,26 @@ enum ExperimentCommand {
         /// Output file.
         #[arg(long, short, value_name = "FILE", default_value = "report.html")]
         output: PathBuf,
-        /// Also write each figure as SVG and each table as CSV to this folder.
+        /// Also write each figure as SVG and PDF, and each table as CSV and Parquet, to this folder.
         #[arg(long, value_name = "FOLDER")]
         figures: Option<PathBuf>,
     },
+    /// Measure how much the estimates of a machine file matter: run with a low and a high value of each, and rank them.
+    #[command(after_help = status::HELP)]
+    Sensitivity(Box<sensitivity::Arguments>),
+    /// Write experiments with their inputs, results and figures to one archive or folder, for others to verify.
+    #[command(after_help = status::HELP)]
+    Bundle {
+        #[command(flatten)]
+        which: Which,
+        /// What to write: an archive if the name ends in .tar or .tar.zst, otherwise a new folder.
+        #[arg(long, short, value_name = "FILE|FOLDER")]
+        out: PathBuf,
+    },
+    /// Run the points of a bundle again and compare the results. This runs programs of the bundle with your rights, so
+    /// verify only bundles whose authors you trust, or as another user.
+    #[command(after_help = status::HELP)]
+    Verify(bundle::VerifyArguments),
     /// Add the results of other directories to one. If results contradict each other, print both values and exit with
     /// status 1.
     #[command(after_help = status::HELP)]
@@ -188,7 +207,7 @@ fn registry() -> Result<Registry, Box<dyn Error>> {
 /// Prints an error, if there is one, and returns the exit status.
 pub fn ended(outcome: Outcome) -> ExitCode {
     outcome.unwrap_or_else(|error| {
-        eprintln!("longma: {error}");
+        print::warn(&error);
         ExitCode::from(status::of(&*error))
     })
 }
@@ -211,6 +230,9 @@ pub fn run(args: Args) -> Outcome {
         ExperimentCommand::Report { which, output, figures } => {
             print::report(&which, &registry, &output, figures.as_deref())
         }
+        ExperimentCommand::Sensitivity(arguments) => sensitivity::run(&arguments, &registry),
+        ExperimentCommand::Bundle { which, out } => bundle::bundle(&which, &out, &registry),
+        ExperimentCommand::Verify(arguments) => bundle::verify(&arguments, &registry),
         ExperimentCommand::Merge { from, store } => merge(&from, store),
         ExperimentCommand::Points { which, format } => print::points(&which, &registry, format),
         ExperimentCommand::Metrics { which, format } => print::metrics(&which, &registry, format),
@@ -232,8 +254,8 @@ fn merge(from: &[PathBuf], store: PathBuf) -> Outcome {
             }
             store.merge(&Store::new(folder))?
         };
-        merged.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
-        merged.contradictions.iter().for_each(|contradiction| eprintln!("longma: {contradiction}"));
+        merged.damage.iter().for_each(|damage| print::warn(damage));
+        merged.contradictions.iter().for_each(|contradiction| print::warn(contradiction));
         has_contradictions |= !merged.contradictions.is_empty() || !merged.damage.is_empty();
         eprintln!("{}: {} results added, {} already present", folder.display(), merged.added, merged.known);
     }
@@ -247,11 +269,24 @@ impl Which {
 
     /// A command for the user to copy that runs `experiment` in the same form, from the same file and into the same store.
     fn command(&self, experiment: &Experiment) -> String {
-        let mut command = vec!["longma".to_string(), "experiment".into(), "run".into()];
         let name = &experiment.parts().name;
         // A name given as a path stays a path, because the name alone may mean another experiment.
         let is_of = |given: &&String| experiment.path() == Path::new(given.as_str());
-        command.push(self.names.iter().find(is_of).unwrap_or(name).clone());
+        let name = self.names.iter().find(is_of).unwrap_or(name);
+        self.words("run", std::slice::from_ref(name), &[])
+    }
+
+    /// The command that writes these experiments to the bundle `out`.
+    fn bundle_command(&self, out: &Path) -> String {
+        let all = ["--all".to_string()];
+        let names = if self.all { &all } else { &*self.names };
+        self.words("bundle", names, &[("--out", Some(out))])
+    }
+
+    /// The command `longma experiment VERB NAMES` with the options that select and locate experiments and results.
+    fn words(&self, verb: &str, names: &[String], further: &[(&str, Option<&Path>)]) -> String {
+        let mut command = vec!["longma".to_string(), "experiment".into(), verb.into()];
+        command.extend_from_slice(names);
         command.extend(self.quick.then(|| "--quick".into()));
         command.extend(self.built_in.then(|| "--built-in".into()));
         let default = Path::new(DEFAULT_STORE);
@@ -260,8 +295,8 @@ impl Which {
             ("--paths-from", self.paths_from.as_deref()),
             ("--store", Some(&*self.store).filter(|store| *store != default)),
         ];
-        for (option, folder) in folders {
-            command.extend(folder.into_iter().flat_map(|f| [option.into(), f.display().to_string()]));
+        for (option, folder) in folders.iter().chain(further) {
+            command.extend(folder.iter().flat_map(|f| [option.to_string(), f.display().to_string()]));
         }
         command.iter().map(|argument| longma_text::quote_for_shell(argument)).collect::<Vec<_>>().join(" ")
     }

@@ -1,19 +1,26 @@
 //! Formats experiments, results and comparisons as text and JSON.
 
 use super::find::{Experiments, Origin};
-use super::{Format, Outcome, VERSION, Which, find, status};
-use longma_command_line::output::{columns, has_colour, print, print_json, table as lay_out};
+use super::{Format, Outcome, VERSION, Which, figures, find, status};
+use longma_command_line::output::{self, columns, has_colour, print_json, table as lay_out};
 use longma_lab::{
-    Campaign, Chapter, Comparison, Experiment, Registry, Results, Table, Verdict,
-    compare as compare_with_published, figures, page, whole_values, write_atomically,
+    Campaign, Chapter, Comparison, Experiment, Lacking, Registry, Relation, Results, Table, Verdict, Why,
+    compare as compare_with_published, lacking, page, relations, whole_values, write_atomically,
 };
+use longma_text::{is_control_or_invisible, sanitize_lines};
 use serde_json::{Value, json};
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
 use std::path::Path;
 
-/// Prints to standard output.
-pub fn text(text: &str) -> Outcome {
-    print(text)
+/// Prints to standard output. Names and titles of experiment files may contain what a terminal would act on.
+pub fn show(text: &str) -> Outcome {
+    output::print(&sanitize_lines(text))
+}
+
+/// Prints a message to standard error.
+pub fn warn(message: &dyn Display) {
+    eprintln!("longma: {}", sanitize_lines(&message.to_string()));
 }
 
 /// Formats rows as a table whose last `right` columns are right-aligned.
@@ -65,8 +72,8 @@ pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: 
             }
         }
     }
-    let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) };
-    eprintln!("{}", describe_origin(&origin));
+    let printed = if format == Format::Json { print_json(&json!(objects)) } else { show(&lay_out(&rows)) };
+    eprintln!("{}", sanitize_lines(&describe_origin(&origin)));
     printed.map(|_| status::ended(false, broken, false))
 }
 
@@ -100,18 +107,21 @@ pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format
         };
         failed |= checked.experiment.is_none();
         objects.extend(checked.report.located().iter().map(|problem| json!(problem)));
-        text.push_str(&checked.report.render(columns(), has_colour()));
-        let _ = writeln!(text, "{}", checked.report);
+        // The colours are control sequences, too: a file with some of its own is shown without colours.
+        let colour = has_colour() && !content.chars().any(|c| c != '\n' && is_control_or_invisible(c));
+        let (rendered, summary) = (checked.report.render(columns(), colour), checked.report.to_string());
+        text.push_str(&if colour { rendered } else { sanitize_lines(&rendered) });
+        let _ = writeln!(text, "{}", sanitize_lines(&summary));
     }
-    let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
+    let printed = if format == Format::Json { print_json(&json!(objects)) } else { output::print(&text) };
     printed.map(|_| status::ended(false, failed, false))
 }
 
 /// Reports damage and contradictions in a store on standard error.
 pub fn report_store_problems(results: &Results) {
-    results.damage.iter().for_each(|damage| eprintln!("longma: {damage}"));
+    results.damage.iter().for_each(|damage| warn(damage));
     for contradiction in &results.contradictions {
-        eprintln!("longma: {contradiction}; the first of each is used");
+        warn(&format_args!("{contradiction}; the first of each is used"));
     }
 }
 
@@ -120,7 +130,7 @@ pub fn report_faults(outcome: &longma_lab::Outcome) {
     /// Maximum number of faults shown. Points often fail for the same reason.
     const SHOWN: usize = 5;
     for fault in outcome.faults.iter().take(SHOWN) {
-        eprintln!("longma: a point failed because of the host ({}): {}", fault.point, fault.failure);
+        warn(&format_args!("a point failed because of the host ({}): {}", fault.point, fault.failure));
     }
     if !outcome.faults.is_empty() {
         let count = outcome.faults.len();
@@ -191,28 +201,50 @@ pub fn results_json(
         "table": table })
 }
 
+/// Plans the campaigns of the experiments.
+pub(super) fn plan<'a>(
+    experiments: &'a [Experiment],
+    which: &Which,
+    registry: &Registry,
+) -> Result<Vec<Campaign<'a>>, longma_lab::PointError> {
+    experiments.iter().map(|experiment| Campaign::plan(experiment, which.quick, registry, VERSION)).collect()
+}
+
 /// `longma experiment compare`
 pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: Format) -> Outcome {
-    let results = which.store().results()?;
+    let experiments = find::open(which, registry)?;
+    let campaigns = plan(&experiments, which, registry)?;
+    // `whole_form` needs the points of the whole form beside those of the quick one.
+    let whole = match which.quick {
+        true => experiments.iter().filter_map(|e| Campaign::plan(e, false, registry, VERSION).ok()).collect(),
+        false => Vec::new(),
+    };
+    let results = which.store().results_of(campaigns.iter().chain(&whole).flat_map(Campaign::keys))?;
     report_store_problems(&results);
     let (mut text, mut objects, mut failed) = (String::new(), Vec::new(), false);
-    for experiment in find::open(which, registry)? {
-        let campaign = Campaign::plan(&experiment, which.quick, registry, VERSION)?;
+    let mut all = BTreeMap::new();
+    for campaign in &campaigns {
+        let experiment = campaign.experiment;
         let comparisons =
-            compare_with_published(&experiment, &Table::of(&campaign, &results).summarized(&campaign));
+            compare_with_published(experiment, &Table::of(campaign, &results).summarized(campaign));
         let verdict = Verdict::of(&comparisons);
         let is_far =
             |c: &Comparison| within.is_some_and(|percent| c.deviation().is_some_and(|d| d * 100.0 > percent));
-        failed |= verdict.missing + verdict.partial > 0
+        let left_out: Vec<_> = comparisons.iter().map(|c| (c, lacking(campaign, &results, c))).collect();
+        // A statistic of an event that did not occur in one run is no failure.
+        let is_incomplete = |runs: &[Lacking]| runs.iter().any(|one| one.why != Why::Unmeasured);
+        let incomplete = left_out.iter().any(|(_, runs)| is_incomplete(runs));
+        failed |= verdict.missing > 0
+            || incomplete
             || comparisons.iter().any(is_far)
-            || results.contradict(&campaign);
-        objects.push(comparison_json(&experiment, &comparisons, &verdict));
+            || results.contradict(campaign);
+        objects.push(comparison_json(experiment, &comparisons, &verdict));
         let _ = writeln!(text, "{}", experiment.parts().title);
         if comparisons.is_empty() {
-            let _ = writeln!(text, "{}\n", why_nothing_compared(&experiment));
+            let _ = writeln!(text, "{}\n", why_nothing_compared(experiment));
             continue;
         }
-        let whole = whole_form(&experiment, &comparisons, registry, &results);
+        let whole = whole_form(experiment, &comparisons, registry, &results);
         text.push_str(&comparison_rows(&comparisons, whole.as_deref(), &is_far));
         if whole.is_some() {
             text.push_str(
@@ -220,12 +252,15 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
             );
         }
         notes(&comparisons, &mut text);
+        reasons(&comparisons, &mut text);
+        relations(&comparisons).into_iter().for_each(|(one, count)| *all.entry(one).or_default() += count);
         let _ = writeln!(text, "{verdict}");
         for (key, source) in &experiment.parts().sources {
             let _ = writeln!(text, "{key}: {}", source.title);
         }
-        let command = which.command(&experiment);
-        if verdict.partial > 0 {
+        let command = which.command(experiment);
+        left_out.iter().for_each(|(c, runs)| describe_left_out(c, runs, &mut text));
+        if incomplete {
             let _ = writeln!(
                 text,
                 "some means are of fewer runs than the experiment has: `{command}` runs what is missing, and with --retry-failed also what failed"
@@ -235,8 +270,25 @@ pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: 
         }
         text.push('\n');
     }
-    let printed = if format == Format::Json { print_json(&json!(objects)) } else { print(&text) };
+    if campaigns.len() > 1 {
+        totals(&all, &mut text);
+    }
+    let printed = if format == Format::Json { print_json(&json!(objects)) } else { show(&text) };
     printed.map(|_| status::ended(false, false, failed))
+}
+
+/// Says which runs a mean leaves out.
+fn describe_left_out(comparison: &Comparison, runs: &[Lacking], text: &mut String) {
+    /// Maximum number of runs named. They often have the same reason.
+    const NAMED: usize = 5;
+    if runs.is_empty() {
+        return;
+    }
+    let named: Vec<_> = runs.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = runs.len() - named.len();
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    let at = if comparison.point.is_empty() { String::new() } else { format!(", {}", comparison.point) };
+    let _ = writeln!(text, "{}{at}: the mean leaves out: {}{more}", comparison.metric, named.join("; "));
 }
 
 /// Why the report has no comparison.
@@ -268,7 +320,7 @@ fn comparison_rows(
     whole: Option<&[Option<String>]>,
     is_far: &dyn Fn(&Comparison) -> bool,
 ) -> String {
-    let mut heading = row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO"]);
+    let mut heading = row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO", "VERDICT"]);
     if whole.is_some() {
         heading.push("WHOLE".into());
     }
@@ -281,11 +333,36 @@ fn comparison_rows(
             None => c.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}{far}")),
         };
         let published = c.published.to_string();
-        let mut cells = row([&c.point, &c.metric, &c.unit, &c.source, c.read, &published, &ours, &ratio]);
+        let mut cells = row([&c.point, &c.metric, &c.unit, &c.source, c.read, &published, &ours, &ratio, &c.relation().to_string()]);
         cells.extend(whole.map(|whole| whole[index].clone().unwrap_or("-".into())));
         rows.push(cells);
     }
-    table(rows, if whole.is_some() { 4 } else { 3 })
+    table(rows, if whole.is_some() { 5 } else { 4 })
+}
+
+/// Appends why ours differ, each published value once.
+fn reasons(comparisons: &[Comparison], text: &mut String) {
+    let mut last = None;
+    for (c, why) in comparisons.iter().filter_map(|c| Some((c, c.why()?))) {
+        if last != Some((c.entry, &c.metric)) {
+            let _ = writeln!(text, "{} {}: why ours differs: {why}", c.metric, c.published);
+        }
+        last = Some((c.entry, &c.metric));
+    }
+}
+
+/// How many published values of several experiments have each relation.
+fn totals(totals: &BTreeMap<Relation, usize>, text: &mut String) {
+    let of = |relation| totals.get(&relation).copied().unwrap_or(0);
+    let _ = writeln!(
+        text,
+        "{} published values: {} within 10 % or their bounds, {} farther with the same sign or outside their bounds, {} with the opposite sign, {} without a result",
+        totals.values().sum::<usize>(),
+        of(Relation::Near),
+        of(Relation::Far),
+        of(Relation::Opposite),
+        of(Relation::Absent)
+    );
 }
 
 /// Appends the notes of the published values, each once.
@@ -304,7 +381,7 @@ fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict:
         let (low, high) = c.published.bounds().unwrap_or_default();
         json!({ "key": c.key, "point": c.point, "metric": c.metric, "unit": c.unit, "published": c.published.value(),
             "at_least": low, "at_most": high, "holds": c.holds(), "ours": c.ours, "interval": c.interval, "runs": c.runs, "of": c.of, "ratio": c.ratio(), "source": c.source,
-            "read": c.read, "note": c.note, "shortened": c.shortened })
+            "read": c.read, "note": c.note, "shortened": c.shortened, "verdict": c.relation().to_string(), "reason": c.why() })
     };
     json!({
         "experiment": experiment.parts().name,
@@ -323,46 +400,34 @@ fn comparison_json(experiment: &Experiment, comparisons: &[Comparison], verdict:
 
 /// `longma experiment report`
 pub fn report(which: &Which, registry: &Registry, output: &Path, folder: Option<&Path>) -> Outcome {
-    let results = which.store().results()?;
-    report_store_problems(&results);
     let experiments = find::open(which, registry)?;
+    let campaigns = plan(&experiments, which, registry)?;
+    let results = which.store().results_of(campaigns.iter().flat_map(Campaign::keys))?;
+    report_store_problems(&results);
     let (mut chapters, mut contradict) = (Vec::new(), false);
-    for experiment in &experiments {
-        let campaign = Campaign::plan(experiment, which.quick, registry, VERSION)?;
+    for campaign in campaigns {
         let table = Table::of(&campaign, &results).summarized(&campaign);
         contradict |= results.contradict(&campaign);
-        let command = which.command(experiment);
+        let command = which.command(campaign.experiment);
         chapters.push(Chapter { campaign, table, command });
     }
     let page = page(&chapters, VERSION);
-    write(output, &page)?;
+    write_atomically(output, page.as_bytes())
+        .map_err(|error| status::HostError(format!("cannot write {}: {error}", output.display())))?;
     if let Some(folder) = folder {
-        std::fs::create_dir_all(folder).map_err(|error| cannot_write(folder, &error))?;
-        for chapter in &chapters {
-            for file in figures(chapter) {
-                write(&folder.join(&file.name), &file.svg)?;
-            }
-            let name = &chapter.campaign.experiment.parts().name;
-            write(&folder.join(format!("{name}.csv")), &chapter.table.to_csv())?;
-        }
+        figures::write(folder, figures::files(&chapters)?)?;
     }
     Ok(status::ended(false, false, contradict))
 }
 
-fn write(path: &Path, text: &str) -> Result<(), status::HostError> {
-    write_atomically(path, text.as_bytes()).map_err(|error| cannot_write(path, &error))
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> status::HostError {
-    status::HostError(format!("cannot write {}: {error}", path.display()))
-}
-
 /// `longma experiment points`
 pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
-    let results = which.store().results()?;
+    let experiments = find::open(which, registry)?;
+    let campaigns = plan(&experiments, which, registry)?;
+    let results = which.store().results_of(campaigns.iter().flat_map(Campaign::keys))?;
     let (mut rows, mut objects) = (vec![row(["KEY", "STATE", "POINT"])], Vec::new());
-    for experiment in find::open(which, registry)? {
-        let campaign = Campaign::plan(&experiment, which.quick, registry, VERSION)?;
+    for campaign in &campaigns {
+        let experiment = campaign.experiment;
         for point in &campaign.points {
             let state = format!("{:?}", Campaign::state(point, &results)).to_lowercase();
             rows.push(row([point.key.as_str(), &state, &point.label()]));
@@ -371,7 +436,7 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
                 "parameters": point.parameters }));
         }
     }
-    if format == Format::Json { print_json(&json!(objects)) } else { print(&lay_out(&rows)) }
+    if format == Format::Json { print_json(&json!(objects)) } else { show(&lay_out(&rows)) }
 }
 
 /// `longma experiment metrics`
@@ -383,7 +448,7 @@ pub fn metrics(which: &Which, registry: &Registry, format: Format) -> Outcome {
         for (point, failure) in &rehearsed.failures {
             let of_host = failure.kind == longma_lab::FailureKind::Host;
             (host, wrong) = (host || of_host, wrong || !of_host);
-            eprintln!("longma: {name}: {point}: {failure}");
+            warn(&format_args!("{name}: {point}: {failure}"));
         }
         let used: std::collections::BTreeMap<_, _> =
             experiment.metrics().iter().map(|(name, metric)| (metric.source(name), &metric.unit)).collect();
@@ -404,7 +469,7 @@ pub fn metrics(which: &Which, registry: &Registry, format: Format) -> Outcome {
         text.push_str(&lay_out(&rows));
         text.push('\n');
     }
-    if format == Format::Json { print_json(&json!(objects)) } else { print(&text) }?;
+    if format == Format::Json { print_json(&json!(objects)) } else { show(&text) }?;
     Ok(status::ended(host, wrong, false))
 }
 
@@ -423,5 +488,5 @@ pub fn workloads(registry: &Registry, format: Format) -> Outcome {
         let parameters: Vec<_> = workload.parameters().iter().map(parameter).collect();
         objects.push(json!({ "name": workload.name(), "description": workload.description(), "parameters": parameters }));
     }
-    if format == Format::Json { print_json(&json!(objects)) } else { print(&text) }
+    if format == Format::Json { print_json(&json!(objects)) } else { show(&text) }
 }

@@ -5,6 +5,7 @@
 use indicatif::{ProgressBar, ProgressStyle};
 use longma_lab::{Better, Experiment, Failure, Metric, Observer, Point, Record, number};
 use longma_locks::IgnorePoison;
+use longma_text::sanitize_lines;
 use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -100,14 +101,14 @@ impl Bar {
     fn line(&self, next: impl FnOnce(&mut Lines) -> Option<String>) {
         let Some(lines) = &self.lines else { return };
         if let Some(line) = next(&mut lines.lock().ignore_poison()) {
-            eprintln!("{line}");
+            eprintln!("{}", sanitize_lines(&line));
         }
     }
 
     /// Counts a point, and shows `details` about the points so far.
     fn advance(&self, details: String) {
         self.line(|lines| lines.advance(Instant::now(), &details));
-        self.bar.set_message(details);
+        self.bar.set_message(sanitize_lines(&details));
         self.bar.inc(1);
     }
 }

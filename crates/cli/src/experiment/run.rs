@@ -66,20 +66,21 @@ pub fn run(which: &Which, how: &RunOptions, registry: &Registry, format: Format)
         host |= !outcome.faults.is_empty();
         if how.records {
             let keys = options.only.iter().flatten();
-            return print::text(&outcome.results.lines(keys)).map(|_| status::ended(host, false, false));
+            // Not changed for display: each line has a checksum.
+            return longma_command_line::output::print(&outcome.results.lines(keys)).map(|_| status::ended(host, false, false));
         }
         let (table, written) = export_table(&store, &campaign, &mut outcome)?;
         print::report_store_problems(&outcome.results);
         let written = match written {
             // No point was run, so print the stored results even if their directory is not writable.
             Err(error) if outcome.ran == 0 => {
-                eprintln!("longma: {error}");
+                print::warn(&error);
                 None
             }
             written => Some(written?),
         };
         let unknown = unmeasured_metrics(&campaign, &table, registry);
-        unknown.iter().for_each(|unknown| eprintln!("longma: {unknown}"));
+        unknown.iter().for_each(|unknown| print::warn(unknown));
         wrong |= !unknown.is_empty();
         failed |= outcome.failed > 0 || outcome.results.contradict(&campaign);
         match format {
@@ -101,11 +102,11 @@ pub fn run(which: &Which, how: &RunOptions, registry: &Registry, format: Format)
         }
     }
     if format == Format::Json {
-        text = format!("{:#}\n", json!(objects));
+        text = longma_text::escape_json(&format!("{:#}\n", json!(objects)));
     } else if std::io::stderr().is_terminal() || std::io::stdout().is_terminal() {
         text.push_str(&format!("Results are in {}\n", store.folder().display()));
     }
-    print::text(&text)?;
+    print::show(&text)?;
     if stop.is_requested() {
         return Ok(ExitCode::from(status::INTERRUPTED));
     }
@@ -134,7 +135,7 @@ fn export_table(
     let name = format!("{}{form}", campaign.experiment.parts().name);
     store.exclusively(|| {
         let damage = std::mem::take(&mut outcome.results.damage);
-        outcome.results = store.results()?;
+        outcome.results = store.results_of(campaign.keys())?;
         // Keep the damage found earlier: a record that another command is writing right now is not damaged.
         outcome.results.damage = damage;
         let table = Table::of(campaign, &outcome.results);

@@ -25,12 +25,12 @@ pub fn print(text: &str) -> Outcome {
     }
 }
 
-/// Prints a value as JSON on several lines.
+/// Prints a value as JSON on several lines, without characters that a terminal may act on.
 ///
 /// # Errors
 /// As [`print`].
 pub fn print_json(value: &Value) -> Outcome {
-    print(&format!("{value:#}\n"))
+    print(&longma_text::escape_json(&format!("{value:#}\n")))
 }
 
 /// Whether to print in colour: on a terminal, unless NO_COLOR is set (<https://no-color.org>).

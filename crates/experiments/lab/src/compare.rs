@@ -41,6 +41,32 @@ pub struct Comparison {
     pub read: &'static str,
     /// The note of the entry.
     pub note: Option<String>,
+    /// Why ours differs, if the entry says so.
+    pub reason: Option<String>,
+}
+
+/// How a measured value relates to the published one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Relation {
+    /// Within 10 %, or within the bounds.
+    Near,
+    /// Farther away, with the same sign, or outside the bounds.
+    Far,
+    /// The opposite sign.
+    Opposite,
+    /// There is no measured value.
+    Absent,
+}
+
+impl fmt::Display for Relation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Relation::Near => "near",
+            Relation::Far => "far",
+            Relation::Opposite => "opposite",
+            Relation::Absent => "absent",
+        })
+    }
 }
 
 /// Summary of an experiment's comparisons. A published value counts once, whatever the number of points with it.
@@ -101,6 +127,22 @@ impl Comparison {
     /// Whether the measured value is the mean of fewer runs than the experiment has.
     pub fn is_partial(&self) -> bool {
         self.ours.is_some() && self.of.is_some_and(|of| self.runs < of)
+    }
+
+    /// How the measured value relates to the published one.
+    pub fn relation(&self) -> Relation {
+        match () {
+            () if self.ours.is_none() => Relation::Absent,
+            () if self.is_near() => Relation::Near,
+            () if self.is_opposite() => Relation::Opposite,
+            () => Relation::Far,
+        }
+    }
+
+    /// Why ours differs: the entry's reason, or `unknown`. `None` if it is near or there is none.
+    pub fn why(&self) -> Option<&str> {
+        let differs = matches!(self.relation(), Relation::Far | Relation::Opposite);
+        differs.then(|| self.reason.as_deref().unwrap_or("unknown"))
     }
 
     /// Whether the published value is met within 10 %, or the bound holds.
@@ -165,6 +207,7 @@ fn comparison(
         source: published.source.to_string(),
         read: published.read.word(),
         note: published.note.clone(),
+        reason: published.reason.clone(),
     }
 }
 
@@ -231,6 +274,23 @@ impl fmt::Display for Verdict {
             many => write!(f, "; {many} have no result yet"),
         }
     }
+}
+
+/// The number of published values with each relation. A value that belongs to several points has the worst of theirs.
+pub fn relations(comparisons: &[Comparison]) -> BTreeMap<Relation, usize> {
+    let mut worst: BTreeMap<(usize, &str), Relation> = BTreeMap::new();
+    for comparison in comparisons {
+        let relation = comparison.relation();
+        let entry = worst.entry((comparison.entry, &comparison.metric)).or_insert(relation);
+        // A value at one of its points is a result.
+        *entry = match (*entry, relation) {
+            (Relation::Absent, other) | (other, Relation::Absent) => other,
+            (one, other) => one.max(other),
+        };
+    }
+    let mut counts = BTreeMap::new();
+    worst.into_values().for_each(|relation| *counts.entry(relation).or_default() += 1);
+    counts
 }
 
 /// For each of `comparisons`, which are of the quick form, the value that the whole form (`whole`) measured at its

@@ -7,6 +7,8 @@ mod csv;
 #[cfg(feature = "parquet")]
 mod parquet;
 
+pub use csv::csv;
+
 use crate::store::Results;
 use crate::table::{Table, object};
 use serde_json::json;
@@ -64,6 +66,19 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
         write_atomically(&path, &bytes).map_err(|error| failed(&path, error.to_string()))?;
     }
     Ok(files)
+}
+
+#[cfg(feature = "parquet")]
+impl Table {
+    /// The rows as a Parquet file, in the order of the table. A metric with intervals is followed by half of its interval
+    /// (`NAME.half`) and the number of its runs (`NAME.runs`), as in CSV.
+    ///
+    /// # Errors
+    /// What the encoder reports.
+    pub fn to_parquet(&self) -> Result<Vec<u8>, String> {
+        let rows: Vec<_> = self.rows.iter().collect();
+        parquet::encode(self, &rows).map_err(|error| error.to_string())
+    }
 }
 
 /// Writes a file atomically. A link stays, and the file it leads to is replaced. Pipes, devices and files in /dev and /proc

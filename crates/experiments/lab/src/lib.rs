@@ -15,6 +15,7 @@ mod export;
 mod failure;
 mod formula;
 mod key;
+mod lacking;
 mod machines;
 mod names;
 mod number;
@@ -24,6 +25,7 @@ mod points;
 mod rehearse;
 mod replicates;
 pub mod report;
+mod sensitivity;
 mod setting;
 mod store;
 mod table;
@@ -32,22 +34,26 @@ mod values;
 mod workload;
 
 pub use campaign::{Campaign, Fault, Observer, Options, Outcome, RunError, Shard, State};
-pub use compare::{Comparison, Verdict, compare, whole_values};
+pub use compare::{Comparison, Relation, Verdict, compare, relations, whole_values};
 pub use experiment::*;
 pub use explain::{
     Context, Contribution, ExplainError, Explanation, Game, MAX_MECHANISMS, MissingValue, Selection, Switch,
 };
-pub use export::{ExportError, Exported, export, write_atomically};
+pub use export::{ExportError, Exported, csv, export, write_atomically};
 pub use failure::{Failure, FailureKind};
 pub use key::{Key, digest};
+pub use lacking::{Lacking, Why, lacking};
 pub use machines::{EditError, MachineEdit, open_machine, with_space};
 pub use names::Names;
 pub use number::number;
 pub use point::{Point, PointMachine};
 pub use points::PointError;
 pub use rehearse::RehearsalReport;
-pub use report::{Chapter, FigureFile, Section, figures, page, page_with};
+#[cfg(feature = "pdf")]
+pub use report::pdf;
+pub use report::{Chapter, FigureFile, Section, figures, page, page_with, tornado};
+pub use sensitivity::{Effect, Effects, Estimate, Place, Sensitivity, SensitivityError, Variations, estimates};
 pub use setting::Setting;
 pub use store::{Contradiction, InvalidLine, Merged, Record, Results, Store, StoreError, Writer};
 pub use table::{Column, Row, Table};
-pub use workload::{Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload};
+pub use workload::{InputFile, Kind, Measure, Metrics, Parameter, Registry, Rehearsal, Stop, Workload};

@@ -1,6 +1,6 @@
 //! Enumerates the points of an experiment: every combination of machines and swept values, each with its key.
 
-use crate::experiment::{Axis, Experiment, combinations, in_file_order};
+use crate::experiment::{Axis, Experiment, combinations, in_file_order, requirements};
 use crate::failure::Failure;
 use crate::key::{Key, digest};
 use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
@@ -42,10 +42,11 @@ impl Experiment {
         let fixed = self.fixed(quick, workload);
         let combinations = combinations(&self.axes(quick));
         let machines = self.machines(quick);
+        let meets = self.meets_requirements(quick);
         let mut known = BTreeMap::new();
         let mut points = Vec::with_capacity(combinations.len() * machines.len());
         for machine in machines {
-            for varied in &combinations {
+            for varied in combinations.iter().filter(|varied| meets(machine, varied)) {
                 let machine =
                     machine.map(|name| self.point_machine(name, quick, varied, &mut known)).transpose()?;
                 points.push(self.point(workload, version, &fixed, machine, varied)?);
@@ -137,7 +138,9 @@ impl Experiment {
             self.machines(quick).into_iter().flatten().filter(|_| !leave_out("machine")).collect();
         let axes = self.axes(quick).into_iter();
         let kept: Vec<_> = axes.filter(|axis| !axis.iter().any(|(name, _)| leave_out(name))).collect();
-        let all = combinations(&kept);
+        let meets = self.meets_requirements(quick);
+        let mut all = combinations(&kept);
+        all.retain(|settings| meets(None, settings));
         if machines.len() < 2 {
             return all;
         }
@@ -155,6 +158,21 @@ impl Experiment {
         }
         let axes = self.axes(quick).into_iter().flatten();
         axes.filter(|(known, _)| *known == name).flat_map(|(_, axis)| axis.values.clone()).collect()
+    }
+
+    /// A function that says whether a machine and values of varying parameters meet the conditions of the file.
+    fn meets_requirements(&self, quick: bool) -> impl Fn(Option<&str>, &[(String, Setting)]) -> bool {
+        let requirements = requirements(self.parts());
+        let fixed: BTreeMap<String, Setting> =
+            self.file_parts(quick).into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        move |machine, varied| {
+            let setting = |name: &str| {
+                let varied = varied.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value);
+                let machine = || machine.filter(|_| name == "machine").map(Setting::from);
+                varied.or_else(|| fixed.get(name)).cloned().or_else(machine)
+            };
+            requirements.iter().all(|one| one.holds(&setting))
+        }
     }
 
     /// Names of the machines; a single `None` if there are none.

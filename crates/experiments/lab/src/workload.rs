@@ -7,6 +7,7 @@ use longma_topology::units::{Size, Time};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A program or model that can be run at a point and measured, such as a guest program or a device model.
@@ -41,6 +42,14 @@ pub trait Workload: Send + Sync {
         Ok(BTreeMap::new())
     }
 
+    /// The files behind [`Workload::inputs`].
+    ///
+    /// # Errors
+    /// If an input of the point is missing.
+    fn files(&self, _point: &Point) -> Result<Vec<InputFile>, Failure> {
+        Ok(Vec::new())
+    }
+
     /// Identifies the setup of a point. [`Workload::rehearse`] is called once per setup.
     fn setup(&self, point: &Point) -> String {
         point.key.to_string()
@@ -60,6 +69,17 @@ pub trait Workload: Send + Sync {
     /// Why there are no metrics. Returns [`FailureKind::Stopped`](crate::FailureKind::Stopped) soon after `stop` is
     /// set.
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure>;
+}
+
+/// A file that a point reads, such as its program.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct InputFile {
+    /// Its name in the experiment: a path relative to the point's folder, or the name of a built-in file.
+    pub name: String,
+    /// Where it is on this host.
+    pub path: PathBuf,
+    /// Whether the command contains it.
+    pub is_built_in: bool,
 }
 
 /// Description of a workload's parameter.

@@ -4,7 +4,9 @@
 //! Source: Hu Weiwu et al., "Loongson Instruction Set Architecture Technology" (2022), for the comparison.
 
 use crate::program::Program;
-use longma_lab::{Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload};
+use longma_lab::{
+    Failure, InputFile, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload,
+};
 use longma_translate::optimizations::{Optimization, Optimizations};
 use std::collections::BTreeMap;
 
@@ -169,6 +171,16 @@ impl Workload for Translation {
             }
         }
         Ok(inputs)
+    }
+
+    fn files(&self, point: &Point) -> Result<Vec<InputFile>, Failure> {
+        let mut files = Vec::new();
+        for program in programs(point)? {
+            for architecture in [point.text("architecture"), NATIVE] {
+                files.extend(self.program.files(&self.of_program(point, architecture, program)?)?);
+            }
+        }
+        Ok(files)
     }
 
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {

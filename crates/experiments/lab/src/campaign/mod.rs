@@ -167,6 +167,11 @@ impl<'a> Campaign<'a> {
         Ok(Self { experiment, points, quick, shortened })
     }
 
+    /// The keys of its points.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.points.iter().map(|point| &point.key)
+    }
+
     /// State of `point`.
     pub fn state(point: &Point, results: &Results) -> State {
         match results.get(&point.key) {
@@ -191,7 +196,7 @@ impl<'a> Campaign<'a> {
     ) -> Result<Outcome, RunError> {
         let name = &*self.experiment.parts().workload;
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
-        let (mut results, tail) = Tail::begin(store)?;
+        let (mut results, tail) = Tail::begin_of(store, &self.keys().collect())?;
         let part = self.part(options);
         let again = |state| state == State::Missing || options.retry_failed && state == State::Failed;
         let todo: Vec<_> = part.iter().copied().filter(|p| again(Self::state(p, &results))).collect();

@@ -1,8 +1,9 @@
 //! Checks that the parts of an experiment are consistent with each other, with the workload and with the machines. The
 //! `part!` types check single values.
 
+use super::requirement::requirements;
 use super::sweep::combinations;
-use super::{Axis, ExperimentFile, Explain, Figure, Plot, PlotKind, Published, Quick, Reading};
+use super::{Axis, ExperimentFile, Explain, Figure, LogAxis, Plot, PlotKind, Published, Quick, Reading};
 use crate::formula::Formula;
 use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
 use crate::read::{Map, Name, Problems, suggestion};
@@ -95,7 +96,8 @@ fn check_workload_parameters(file: &ExperimentFile, workload: &dyn Workload, pro
     for ((name, value), at) in file.parameters.iter().map(|p| (p, at("parameters"))).chain(quick_parameters) {
         check_parameter(name, std::slice::from_ref(value), at.clone(), at);
     }
-    let swept = file.sweep.iter().chain(file.zip.iter().flatten());
+    let ranges = file.sensitivity.iter().flat_map(|variation| &variation.ranges);
+    let swept = file.sweep.iter().chain(file.zip.iter().flatten()).chain(ranges);
     for (name, axis) in swept.chain(quick.flat_map(|q| q.sweep.iter().chain(q.zip.iter().flatten()))) {
         check_parameter(name, &axis.values, axis.at(), axis.span());
     }
@@ -168,7 +170,15 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
         }
         // The error of each axis and index of a value. Cleared once a combination with the value is valid.
         let mut wrong: BTreeMap<(&str, usize), Option<String>> = BTreeMap::new();
-        for varied in combinations(&axes).into_iter().take(MAX_EDITS) {
+        let requirements = requirements(file);
+        let meets = |varied: &Vec<(String, Setting)>| {
+            let setting = |name: &str| {
+                let found = varied.iter().find(|(known, _)| known == name).map(|(_, value)| value);
+                found.or_else(|| file.parameters.get(name)).cloned()
+            };
+            requirements.iter().all(|one| one.holds(&setting))
+        };
+        for varied in combinations(&axes).into_iter().filter(meets).take(MAX_EDITS) {
             let edits = machine_edits(&fixed, &varied);
             let error = machines.iter().find_map(|machine| edit_machine(machine, &edits).err());
             for (name, axis) in axes.iter().flatten() {
@@ -247,8 +257,10 @@ fn check_replicates(file: &ExperimentFile, problems: &mut Problems) {
             problems.error(name.span(), format!("`{}` is not in [sweep]", &**name), "here", help);
         }
         let used = |axis: &Name| **axis == **name;
-        if let Some(plot) = file.plots.iter().find(|plot| used(&plot.x) || plot.by.as_ref().is_some_and(used))
-        {
+        let axes = |plot: &&Plot| {
+            used(&plot.x) || plot.by.as_ref().is_some_and(used) || plot.panels.as_ref().is_some_and(used)
+        };
+        if let Some(plot) = file.plots.iter().find(axes) {
             let help = "remove it from `replicates`, or choose another axis".into();
             let message = format!("a plot shows the mean over `{}`, which is its axis", &**name);
             problems.error(plot.marks().at(), message, "this plot", help);
@@ -261,7 +273,8 @@ fn check_replicates(file: &ExperimentFile, problems: &mut Problems) {
     }
 }
 
-fn check_metric_names(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems: &mut Problems) {
+/// Reports metrics that the file does not have.
+pub(super) fn check_metric_names(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems: &mut Problems) {
     for (name, at) in names.iter().filter(|(name, _)| !file.metrics.contains_key(*name)) {
         let help = suggestion(name, file.metrics.keys().map(String::as_str), "metric");
         problems.error(at.clone(), format!("there is no metric `{name}`"), "unknown metric", help);
@@ -403,8 +416,12 @@ fn check_plot(file: &ExperimentFile, plot: &Plot, problems: &mut Problems) {
         vary(&plot.x, true);
     }
     plot.by.iter().for_each(|by| vary(by, true));
-    let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
-    if is_matrix && plot.by.is_none() && marks.sound(&["by", "kind"]) {
+    plot.panels.iter().for_each(|panels| vary(panels, true));
+    if plot.kind == PlotKind::Stacked && plot.is_log(LogAxis::Y) {
+        let help = "use `kind = \"bar\"`".into();
+        problems.error(marks.key("log"), "the parts of a logarithmic bar do not add up".into(), "here", help);
+    }
+    if plot.kind.is_matrix() && plot.by.is_none() && marks.sound(&["by", "kind"]) {
         let help = "add `by = \"PARAMETER\"`, the vertical axis".into();
         problems.error(marks.at(), "this plot has no vertical axis".into(), "here", help);
     }
@@ -413,10 +430,8 @@ fn check_plot(file: &ExperimentFile, plot: &Plot, problems: &mut Problems) {
 fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, problems: &mut Problems) {
     let names: Vec<_> = explain.metrics.iter().map(|name| (&**name, name.span())).collect();
     check_metric_names(file, &names, problems);
-    for name in explain.at.keys().filter(|name| !varying(file).contains(&name.as_str())) {
-        let help = suggestion(name, varying(file), "swept parameter");
-        problems.error(explain.marks().key("at"), format!("`{name}` does not vary"), "here", help);
-    }
+    let at = explain.marks().key("at");
+    explain.at.keys().for_each(|name| check_swept(file, name, at.clone(), problems));
     let mut set_by: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, mechanism) in &explain.mechanisms {
         let marks = mechanism.marks();
@@ -436,6 +451,14 @@ fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, proble
                 problems.error(marks.key(key), error.to_string(), "this machine", String::new());
             }
         }
+    }
+}
+
+/// Reports a parameter that does not vary.
+pub(super) fn check_swept(file: &ExperimentFile, name: &str, at: Range<usize>, problems: &mut Problems) {
+    if !varying(file).contains(&name) {
+        let help = suggestion(name, varying(file), "swept parameter");
+        problems.error(at, format!("`{name}` does not vary"), "here", help);
     }
 }
 

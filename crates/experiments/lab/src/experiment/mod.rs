@@ -6,6 +6,8 @@ mod expected;
 mod mechanism;
 mod plot;
 mod published;
+mod requirement;
+mod sensitivity;
 mod shown;
 mod sweep;
 
@@ -13,6 +15,8 @@ pub use expected::Expected;
 pub use mechanism::{Explain, Mechanism};
 pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};
+pub(crate) use requirement::requirements;
+pub use sensitivity::Variation;
 pub use shown::Shown;
 pub(crate) use sweep::combinations;
 pub use sweep::{Axis, Column as SweepColumn};
@@ -97,6 +101,9 @@ part! {
         sweep: Map<Axis>,
         /// Parameters that vary together: the first values of all, the second values of all, and so on.
         zip: Vec<Map<SweepColumn>>,
+        /// Conditions between parameters, such as `machine.caches.l2.size < machine.caches.l3.size` or `threads <= 4`.
+        /// Combinations that do not meet all of them are left out.
+        require: Vec<String>,
         /// Swept parameters that repeat a measurement, such as `seed`: tables, charts and comparisons show the means over
         /// their values with 95 % intervals.
         replicates: Vec<crate::read::Name>,
@@ -113,6 +120,8 @@ part! {
         shown: Map<Shown>,
         /// The mechanisms for `longma explain`.
         explain: Option<Explain>,
+        /// How `longma experiment sensitivity` varies the estimates of the machine files.
+        sensitivity: Option<Variation>,
         /// A quick form for a first look; the full experiment if left out.
         quick: Option<Quick>,
     }
@@ -189,6 +198,8 @@ impl Experiment {
             let file = ExperimentFile::read_table(table, 0..0, problems);
             check::check(&file, folder, registry, problems);
             shown::check(&file, problems);
+            sensitivity::check(&file, problems);
+            requirement::check(&file, problems);
             file
         });
         let report = problems.into_report(&path.display().to_string(), text);

@@ -9,6 +9,8 @@ choice! {
         Line = "line",
         /// Grouped bars.
         Bar = "bar",
+        /// Bars whose parts add up, such as cycles by cause.
+        Stacked = "stacked",
         /// A table of coloured cells.
         Heat = "heat",
         /// A table of circles whose areas represent the values.
@@ -40,10 +42,19 @@ part! {
         /// The parameter on the vertical axis of a heat map or circle matrix, or the one that distinguishes lines or
         /// bars.
         by: Option<Name>,
+        /// A parameter that gets a drawing for each of its values, with the same vertical axis.
+        panels: Option<Name>,
         /// The metrics to draw; all if left out.
         metrics: Vec<Name>,
         /// Axes with a logarithmic scale.
         log: Vec<LogAxis>,
+    }
+}
+
+impl PlotKind {
+    /// Whether it has two axes of parameters instead of one.
+    pub(crate) fn is_matrix(self) -> bool {
+        matches!(self, PlotKind::Heat | PlotKind::Circles)
     }
 }
 

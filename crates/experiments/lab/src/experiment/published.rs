@@ -35,6 +35,8 @@ part! {
         source: Name,
         /// Further information: the place in the source, how they were computed.
         note: Option<String>,
+        /// Why ours differ: the experiment that shows it, and the share of the difference that it explains.
+        reason: Option<String>,
     }
 }
 

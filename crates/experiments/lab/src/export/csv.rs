@@ -17,7 +17,6 @@ impl Table {
             }
         }
         heading.push("failure".into());
-        let mut writer = csv::Writer::from_writer(Vec::new());
         let mut rows = vec![heading];
         for row in &self.rows {
             let mut cells: Vec<String> = row.settings.iter().map(ToString::to_string).collect();
@@ -33,8 +32,14 @@ impl Table {
             cells.push(row.failure.clone().unwrap_or_default());
             rows.push(cells);
         }
-        // Writing to memory does not fail.
-        rows.iter().for_each(|cells| drop(writer.write_record(cells)));
-        String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
+        csv(&rows)
     }
+}
+
+/// Rows of the same length as comma-separated values.
+pub fn csv(rows: &[Vec<String>]) -> String {
+    let mut writer = ::csv::Writer::from_writer(Vec::new());
+    // Writing to memory does not fail.
+    rows.iter().for_each(|cells| drop(writer.write_record(cells)));
+    String::from_utf8(writer.into_inner().unwrap_or_default()).unwrap_or_default()
 }

@@ -44,8 +44,18 @@ fn columns(table: &Table, rows: &[&Row]) -> Vec<(String, Cells)> {
     ];
     let varied = table.parameters.iter().enumerate().filter(|(_, name)| *name != "machine");
     columns.extend(varied.map(|(index, name)| (name.clone(), settings(rows, index))));
-    let metric = |index: usize| Cells::Number(rows.iter().map(|row| row.values[index]).collect());
-    columns.extend(table.metrics.iter().enumerate().map(|(index, m)| (m.name.clone(), metric(index))));
+    let has_intervals = rows.iter().any(|row| !row.intervals.is_empty());
+    for (index, metric) in table.metrics.iter().enumerate() {
+        let values = Cells::Number(rows.iter().map(|row| row.values[index]).collect());
+        columns.push((metric.name.clone(), values));
+        if has_intervals {
+            let intervals: Vec<_> = rows.iter().map(|row| row.interval(index)).collect();
+            let half = intervals.iter().map(|interval| interval.and_then(|interval| interval.half));
+            let runs = intervals.iter().map(|interval| interval.map(|interval| interval.count as i64));
+            columns.push((format!("{}.half", metric.name), Cells::Number(half.collect())));
+            columns.push((format!("{}.runs", metric.name), Cells::Integer(runs.collect())));
+        }
+    }
     columns.push(("failure".into(), text(|row| row.failure.clone())));
     columns
 }

@@ -44,6 +44,8 @@ pub(super) struct Panel<'a> {
     pub(super) cells: Vec<Cell>,
     /// Series in the order of their colours.
     pub(super) series: Vec<String>,
+    /// Values that its vertical axis must reach, because other panels of the plot have them.
+    pub(super) reach: Vec<f64>,
 }
 
 /// Writes the panels of `plot` as figures.
@@ -57,10 +59,7 @@ pub(super) fn write(chapter: &Chapter<'_>, plot: &Plot, out: &mut String) {
         );
     }
     for panel in &panels {
-        let (svg, marks) = match plot.kind {
-            PlotKind::Line | PlotKind::Bar => figure::draw(panel),
-            PlotKind::Heat | PlotKind::Circles => matrix::draw(panel),
-        };
+        let (svg, marks) = panel.draw();
         let kind = plot.kind.word();
         put!(
             out,
@@ -78,6 +77,11 @@ pub(super) fn write(chapter: &Chapter<'_>, plot: &Plot, out: &mut String) {
 }
 
 impl Panel<'_> {
+    /// Its SVG and the number of marks.
+    pub(super) fn draw(&self) -> (String, usize) {
+        if self.plot.kind.is_matrix() { matrix::draw(self) } else { figure::draw(self) }
+    }
+
     /// Whether it has published values.
     pub(super) fn has_published(&self) -> bool {
         self.cells.iter().any(|cell| cell.published)
@@ -85,8 +89,7 @@ impl Panel<'_> {
 
     /// Whether a legend names its series.
     pub(super) fn names_series(&self) -> bool {
-        let is_matrix = matches!(self.plot.kind, PlotKind::Heat | PlotKind::Circles);
-        !is_matrix && (self.series.len() > 1 || self.series.iter().any(|name| !name.is_empty()))
+        !self.plot.kind.is_matrix() && (self.series.len() > 1 || self.series.iter().any(|name| !name.is_empty()))
     }
 }
 
@@ -174,6 +177,7 @@ pub(super) fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>
                         axes: axes.clone(),
                         cells: Vec::new(),
                         series: Vec::new(),
+                        reach: Vec::new(),
                     });
                     panels.len() - 1
                 });
@@ -188,13 +192,36 @@ pub(super) fn panels<'a>(chapter: &Chapter<'_>, plot: &'a Plot) -> Vec<Panel<'a>
             }
         }
     }
+    if plot.panels.is_some() {
+        share_axes(&mut panels);
+    }
     panels
+}
+
+/// Gives all panels with one unit the same vertical axis and the same colours of their series.
+fn share_axes(panels: &mut [Panel<'_>]) {
+    let mut shared: BTreeMap<String, (Vec<f64>, Vec<String>)> = BTreeMap::new();
+    for panel in panels.iter() {
+        let (reach, series) = shared.entry(panel.unit.clone()).or_default();
+        reach.extend(figure::reached(panel));
+        for name in &panel.series {
+            if !series.contains(name) {
+                series.push(name.clone());
+            }
+        }
+    }
+    for panel in panels {
+        if let Some((reach, series)) = shared.get(&panel.unit) {
+            (panel.reach, panel.series) = (reach.clone(), series.clone());
+        }
+    }
 }
 
 /// Redundant parameters: those that vary together with one of the plot's axes, those that another parameter represents,
 /// and those with the same value at all points. Without them, all points still have different places.
 fn redundant<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
-    let is_axis = |name: &str| &*plot.x == name || plot.by.as_deref() == Some(name);
+    let is_axis =
+        |name: &str| [Some(&plot.x), plot.by.as_ref(), plot.panels.as_ref()].iter().flatten().any(|axis| &***axis == name);
     let zips = chapter.campaign.experiment.parts().zip.iter();
     let of_axes = zips.filter(|columns| columns.keys().any(|name| is_axis(name)));
     let together = of_axes.flat_map(|columns| columns.keys().map(String::as_str));
@@ -240,9 +267,9 @@ fn place(
     redundant: &[&str],
     names: &Names,
 ) -> Position {
-    let is_matrix = matches!(plot.kind, PlotKind::Heat | PlotKind::Circles);
-    let by = plot.by.as_deref();
-    let used = |name: &str| &*plot.x == name || by == Some(name);
+    let is_matrix = plot.kind.is_matrix();
+    let (by, panels) = (plot.by.as_deref(), plot.panels.as_deref());
+    let used = |name: &str| &*plot.x == name || by == Some(name) || panels == Some(name);
     let mut rest: Vec<String> = Vec::new();
     if metrics > 1 && !used("metric") {
         rest.push(metric.title.clone());
@@ -260,7 +287,16 @@ fn place(
     let rest = rest.join(", ");
     let x = coordinate(point, metric, &plot.x, names);
     let y = by.filter(|_| is_matrix).map_or_else(|| "".into(), |by| coordinate(point, metric, by, names));
-    let (series, panel) = if is_matrix { (String::new(), rest) } else { (rest, String::new()) };
+    let panel = panels.map(|name| match point.parameter(name).cloned().or_else(|| varied(point, name)) {
+        Some(value) if name != "metric" && name != "machine" => names.titled_value(name, &value),
+        _ => coordinate(point, metric, name, names).to_string(),
+    });
+    let (series, panel) = match (is_matrix, panel) {
+        (false, panel) => (rest, panel.unwrap_or_default()),
+        (true, None) => (String::new(), rest),
+        (true, Some(panel)) if rest.is_empty() => (String::new(), panel),
+        (true, Some(panel)) => (String::new(), format!("{panel}, {rest}")),
+    };
     Position { x, y, series, panel }
 }
 

@@ -14,23 +14,17 @@ const HEIGHT: f64 = 320.0;
 /// Draws the chart. Returns its SVG and the number of marks.
 pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let frame = Frame { left: 0.0, right: WIDTH - 18.0, top: 26.0, bottom: HEIGHT };
-    let is_bar = panel.plot.kind == PlotKind::Bar;
     let log = panel.plot.is_log(LogAxis::Y);
-    let ends = |cell: &Cell| {
-        let half = cell.half.unwrap_or(0.0);
-        // A logarithmic axis does not reach 0.
-        let low = Some(cell.value - half).filter(|low| !log || *low > 0.0).unwrap_or(cell.value);
-        [low, cell.value, cell.value + half]
-    };
-    let values = panel.cells.iter().flat_map(ends);
-    let y = Scale::of(values, (frame.bottom, frame.top), log, true);
+    let values: Vec<f64> = reached(panel).into_iter().chain(panel.reach.iter().copied()).collect();
+    let y = Scale::of(values.into_iter(), (frame.bottom, frame.top), log, true);
     let y = y.padded(if log { 0.06 } else { 0.0 }, 0.04);
     let ticks: Vec<_> = y.ticks(6).into_iter().map(|(value, label)| (y.place(value), label)).collect();
     let widest = ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
     let frame = Frame { left: 16.0 + widest as f64 * LETTER, ..frame };
-    let axis = |frame: Frame, out: &mut String| match is_bar {
-        true => bars(panel, frame, &y, out),
-        false => lines(panel, frame, &y, out),
+    let axis = |frame: Frame, out: &mut String| match panel.plot.kind {
+        PlotKind::Bar => bars(panel, frame, &y, out),
+        PlotKind::Stacked => stacks(panel, frame, &y, out),
+        _ => lines(panel, frame, &y, out),
     };
     let frame = fit_labels(frame, &axis(frame, &mut String::new()).1);
     let mut content = String::new();
@@ -48,6 +42,37 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     let height = HEIGHT + label_height(&x_ticks) + 20.0;
     text(&mut content, "axis end", frame.right, height - 4.0, &panel.axes[0]);
     (svg(WIDTH, height, &panel.plot.title, &content), marks)
+}
+
+/// Values that the vertical axis must reach.
+pub(super) fn reached(panel: &Panel<'_>) -> Vec<f64> {
+    if panel.plot.kind == PlotKind::Stacked {
+        let stacks = categories(panel.cells.iter().map(|cell| &cell.x)).into_iter();
+        return stacks.flat_map(|x| [false, true].map(|p| (x.clone(), p))).flat_map(|(x, p)| sums(panel, &x, p)).collect();
+    }
+    let log = panel.plot.is_log(LogAxis::Y);
+    let ends = |cell: &Cell| {
+        let half = cell.half.unwrap_or(0.0);
+        // A logarithmic axis does not reach 0.
+        let low = Some(cell.value - half).filter(|low| !log || *low > 0.0).unwrap_or(cell.value);
+        [low, cell.value, cell.value + half]
+    };
+    panel.cells.iter().flat_map(ends).collect()
+}
+
+/// The cells of a stack in the order of the series.
+fn parts<'a>(panel: &'a Panel<'_>, x: &Setting, published: bool) -> Vec<(usize, &'a Cell)> {
+    let of = |name: &String| {
+        panel.cells.iter().filter(|c| c.x == *x && c.published == published && c.series == *name).collect::<Vec<_>>()
+    };
+    panel.series.iter().enumerate().flat_map(|(index, name)| of(name).into_iter().map(move |c| (index, c))).collect()
+}
+
+/// The sum of the negative parts of a stack, and that of the others.
+fn sums(panel: &Panel<'_>, x: &Setting, published: bool) -> [f64; 2] {
+    let (low, high): (Vec<f64>, Vec<f64>) =
+        parts(panel, x, published).into_iter().map(|(_, cell)| cell.value).partition(|value| *value < 0.0);
+    [low.iter().sum(), high.iter().sum()]
 }
 
 /// The frame, reduced so that the labels below it stay inside the drawing.
@@ -191,6 +216,39 @@ fn bars(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize,
         );
         error_bar(left + width / 2.0, cell, y, slots[slot].0 % COLOURS, out);
         marks += 1;
+    }
+    (marks, axis.ticks)
+}
+
+/// A bar per category whose parts are the series; published values are a second bar beside it.
+fn stacks(panel: &Panel<'_>, frame: Frame, y: &Scale, out: &mut String) -> (usize, Vec<(f64, String)>) {
+    let axis = HorizontalAxis::even(categories(panel.cells.iter().map(|cell| &cell.x)), frame);
+    let step = (frame.right - frame.left) / axis.categories.len().max(1) as f64;
+    let forms = if panel.has_published() { 2 } else { 1 };
+    let width = (step * 0.7 / forms as f64).min(54.0);
+    let mut marks = 0;
+    for x in &axis.categories {
+        for (form, published) in [false, true].into_iter().take(forms).enumerate() {
+            let left = axis.place(x) + width * (form as f64 - forms as f64 / 2.0);
+            let (mut low, mut high) = (0.0, 0.0);
+            for (series, cell) in parts(panel, x, published) {
+                let base = if cell.value < 0.0 { &mut low } else { &mut high };
+                let (from, to) = (y.place(*base), y.place(*base + cell.value));
+                *base += cell.value;
+                let (class, inset) = if published { ("outline", 1.0) } else { ("bar", 0.5) };
+                put!(
+                    out,
+                    "<rect class=\"mark {class} s{}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" {}/>\n",
+                    series % COLOURS,
+                    left + inset,
+                    from.min(to),
+                    (width - 2.0 * inset).max(0.6),
+                    (from - to).abs(),
+                    tip(&cell.tip)
+                );
+                marks += 1;
+            }
+        }
     }
     (marks, axis.ticks)
 }

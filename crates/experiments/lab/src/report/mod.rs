@@ -9,10 +9,16 @@ pub mod draw;
 mod figure;
 mod machine;
 mod matrix;
+#[cfg(feature = "pdf")]
+mod pdf;
 pub mod scale;
 mod standalone;
+mod tornado;
 
+#[cfg(feature = "pdf")]
+pub use pdf::pdf;
 pub use standalone::{FigureFile, figures};
+pub use tornado::tornado;
 
 use crate::campaign::Campaign;
 use crate::compare::{Comparison, Verdict, compare};
@@ -305,7 +311,10 @@ fn comparison(comparisons: &[Comparison], out: &mut String) {
             None => c.ratio().map_or("–".into(), |ratio| format!("{ratio:.3}")),
         };
         let quick = if c.shortened { " <i class=\"form\">quick</i>" } else { "" };
-        let note = c.note.as_deref().map(prose).unwrap_or_default();
+        let mut note = c.note.as_deref().map(prose).unwrap_or_default();
+        if let Some(why) = c.why() {
+            put!(note, "{}Why ours differs: {}", if note.is_empty() { "" } else { "<br>" }, prose(why));
+        }
         let (point, metric, unit, source) =
             (escape(&c.point), escape(&c.metric), escape(&c.unit), escape(&c.source));
         put!(

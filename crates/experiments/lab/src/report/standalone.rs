@@ -5,7 +5,7 @@
 
 use super::chart::{Panel, panels};
 use super::draw::{COLOURS, LETTER};
-use super::{Chapter, escape, figure, matrix, put};
+use super::{Chapter, escape, put};
 use crate::experiment::PlotKind;
 use std::fmt::Write as _;
 
@@ -41,18 +41,20 @@ pub fn figures(chapter: &Chapter<'_>) -> Vec<FigureFile> {
 }
 
 fn document(panel: &Panel<'_>) -> String {
-    let (drawing, _) = match panel.plot.kind {
-        PlotKind::Line | PlotKind::Bar => figure::draw(panel),
-        PlotKind::Heat | PlotKind::Circles => matrix::draw(panel),
-    };
-    let (width, height) = size(&drawing);
-    let mut heading = String::new();
+    let (drawing, _) = panel.draw();
     let title = match panel.title.is_empty() {
         true => panel.plot.title.clone(),
         false => format!("{}: {}", panel.plot.title, panel.title),
     };
-    put!(heading, "<text class=\"title\" x=\"2\" y=\"16\">{}</text>\n", escape(&title));
-    let top = legend(panel, width, &mut heading);
+    framed(&title, &legend_entries(panel), &drawing)
+}
+
+/// A document with a title, a legend of keys (SVG of at most 10 by 10) with their names, and a drawing.
+pub(super) fn framed(title: &str, entries: &[(String, String)], drawing: &str) -> String {
+    let (width, height) = size(drawing);
+    let mut heading = String::new();
+    put!(heading, "<text class=\"title\" x=\"2\" y=\"16\">{}</text>\n", escape(title));
+    let top = legend(entries, width, &mut heading);
     let drawing =
         drawing.replacen("<svg ", &format!("<svg y=\"{top}\" width=\"{width}\" height=\"{height}\" "), 1);
     let mut style = include_str!("standalone.css").to_string();
@@ -73,6 +75,11 @@ fn document(panel: &Panel<'_>) -> String {
     )
 }
 
+/// The key of a series.
+pub(super) fn key(series: usize) -> String {
+    format!("<rect width=\"10\" height=\"10\" rx=\"2\" fill=\"{}\"/>", SERIES[series % COLOURS])
+}
+
 /// Width and height of a drawing, from its viewBox.
 fn size(drawing: &str) -> (u32, u32) {
     let numbers = drawing.split('"').nth(1).unwrap_or_default();
@@ -80,17 +87,11 @@ fn size(drawing: &str) -> (u32, u32) {
     (sides.next().unwrap_or(0), sides.next().unwrap_or(0))
 }
 
-/// Draws the legend below the title, in lines that fit the width. Returns where the drawing begins.
-fn legend(panel: &Panel<'_>, width: u32, out: &mut String) -> u32 {
-    const LINE: u32 = 18;
-    const KEY: f64 = 12.0;
+/// The keys of a panel's legend with their names.
+fn legend_entries(panel: &Panel<'_>) -> Vec<(String, String)> {
     let mut entries: Vec<(String, String)> = Vec::new();
     if panel.names_series() {
-        for (index, name) in panel.series.iter().enumerate() {
-            let key =
-                format!("<rect width=\"10\" height=\"10\" rx=\"2\" fill=\"{}\"/>", SERIES[index % COLOURS]);
-            entries.push((key, name.clone()));
-        }
+        entries.extend(panel.series.iter().enumerate().map(|(index, name)| (key(index), name.clone())));
     }
     if panel.has_published() && panel.plot.kind != PlotKind::Heat {
         let (ours, published) = match panel.plot.kind {
@@ -107,6 +108,13 @@ fn legend(panel: &Panel<'_>, width: u32, out: &mut String) -> u32 {
         };
         entries.extend([(ours, "ours".into()), (published, "published".into())]);
     }
+    entries
+}
+
+/// Draws the legend below the title, in lines that fit the width. Returns where the drawing begins.
+fn legend(entries: &[(String, String)], width: u32, out: &mut String) -> u32 {
+    const LINE: u32 = 18;
+    const KEY: f64 = 12.0;
     let (mut x, mut y) = (2.0, 26);
     for (index, (key, name)) in entries.iter().enumerate() {
         let length = KEY + 4.0 + name.chars().count() as f64 * LETTER + 16.0;

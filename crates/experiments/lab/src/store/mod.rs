@@ -3,8 +3,11 @@
 //! docs/src/reference/experiments.md describes the files.
 
 mod claims;
+#[cfg(feature = "index")]
+mod index;
 mod record;
 mod segment;
+mod selected;
 mod tail;
 
 use longma_locks::IgnorePoison;
@@ -15,7 +18,7 @@ pub(crate) use claims::{ClaimResult, Claims};
 use segment::Segment;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::SystemTime;
@@ -30,6 +33,8 @@ const ENDING: &str = ".records";
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
+    /// From how many bytes the store has an index; the default if `None`.
+    index_from: Option<u64>,
 }
 
 /// Why a store cannot be read or written.
@@ -142,7 +147,7 @@ pub struct Merged {
 impl Store {
     /// The store in `folder`.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into() }
+        Self { folder: folder.into(), index_from: None }
     }
 
     /// Its directory.
@@ -156,6 +161,15 @@ impl Store {
     /// If a file cannot be read. Invalid lines are not errors, see [`Results::damage`].
     pub fn results(&self) -> Result<Results, StoreError> {
         Tail::begin(self).map(|(results, _)| results)
+    }
+
+    /// Reads the records of these points, and perhaps others. A store of any size needs memory only for these: a large
+    /// one gets an index.
+    ///
+    /// # Errors
+    /// Like [`Store::results`].
+    pub fn results_of<'a>(&self, keys: impl IntoIterator<Item = &'a Key>) -> Result<Results, StoreError> {
+        Tail::begin_of(self, &keys.into_iter().collect()).map(|(results, _)| results)
     }
 
     /// Runs `work` while holding an exclusive lock on the store, also against other hosts that share the directory. If
@@ -348,12 +362,19 @@ pub(crate) fn host() -> String {
     host.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
-/// Reads a regular file. Opening anything else, such as a pipe, might block.
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+/// Opens a regular file. Opening anything else, such as a pipe, might block.
+fn open_file(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file; move it out of the store"));
     }
-    fs::read(path)
+    File::open(path)
+}
+
+/// Reads a regular file.
+fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_file(path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -62,11 +62,16 @@ impl Record {
 
     /// Parses a line without its newline. The error says what is wrong.
     pub(crate) fn from_line(line: &[u8]) -> Result<Self, &'static str> {
-        let (sum, json) = line.split_at_checked(9).ok_or("it is cut off")?;
-        // Compare as text: upper-case digits mean that the line was modified.
-        if sum != format!("{:08x} ", crc32fast::hash(json)).as_bytes() {
-            return Err("its checksum does not match");
-        }
-        serde_json::from_slice(json).map_err(|_| "it was written by another version of longma")
+        serde_json::from_slice(checked(line)?).map_err(|_| "it was written by another version of longma")
+    }
+}
+
+/// The JSON of a line without its newline, if its checksum matches.
+pub(super) fn checked(line: &[u8]) -> Result<&[u8], &'static str> {
+    let (sum, json) = line.split_at_checked(9).ok_or("it is cut off")?;
+    // Compare as text: upper-case digits mean that the line was modified.
+    match sum == format!("{:08x} ", crc32fast::hash(json)).as_bytes() {
+        true => Ok(json),
+        false => Err("its checksum does not match"),
     }
 }

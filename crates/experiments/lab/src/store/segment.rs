@@ -3,7 +3,8 @@
 
 use super::record::Record;
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Maximum delay until records survive a power failure. They survive the end of the process immediately.
@@ -63,6 +64,45 @@ impl<B: Backing> Segment<B> {
             self.unsynced = None;
         }
         Ok(())
+    }
+}
+
+/// A complete line of a segment.
+pub(super) struct Line<'a> {
+    /// Position of its first byte in the segment.
+    pub(super) start: u64,
+    /// Its bytes without the newline.
+    pub(super) bytes: &'a [u8],
+}
+
+/// Why not all lines of a segment were handled.
+pub(super) enum LineError<E> {
+    /// The segment cannot be read.
+    Read(io::Error),
+    /// The handler returned an error.
+    Handler(E),
+}
+
+/// Calls `handler` with every complete line of the segment at `path` that begins at `from` or later, without reading
+/// the whole segment into memory. Returns whether an incomplete line follows.
+pub(super) fn each_line<E>(
+    path: &Path,
+    from: u64,
+    handler: &mut dyn FnMut(Line<'_>) -> Result<(), E>,
+) -> Result<bool, LineError<E>> {
+    const BUFFER: usize = 256 << 10;
+    let open = || {
+        let mut file = super::open_file(path)?;
+        file.seek(SeekFrom::Start(from)).map(|_| BufReader::with_capacity(BUFFER, file))
+    };
+    let mut reader = open().map_err(LineError::Read)?;
+    let (mut start, mut line) = (from, Vec::new());
+    loop {
+        line.clear();
+        let read = reader.read_until(b'\n', &mut line).map_err(LineError::Read)?;
+        let Some(bytes) = line.strip_suffix(b"\n") else { return Ok(read > 0) };
+        handler(Line { start, bytes }).map_err(LineError::Handler)?;
+        start += read as u64;
     }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! docs/src/reference/run.md describes `longma run` and its statistics.
 
+mod inputs;
 mod rehearsal;
 
+use inputs::{input_files, name, program, program_path, working_folder};
 use longma_lab::{
-    Failure, FailureKind, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
+    Failure, FailureKind, InputFile, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
 use longma_locks::IgnorePoison;
-use longma_shipped::GuestError;
 use regex::Regex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -92,6 +93,13 @@ impl Program {
                 Kind::Text,
                 Some("".into()),
                 "its first argument, for sweeps; omitted if empty",
+            ),
+            parameter(
+                "files",
+                Kind::Texts,
+                none(),
+                "files that the program reads, relative to `folder`; copies of them are all that its current folder has, \
+                    and their contents are part of a result",
             ),
             parameter("level", levels, Some("functional".into()), "level of detail of the model"),
             parameter(
@@ -222,7 +230,10 @@ impl Program {
             // Pass variables to the program and not to the emulator, because they may affect the host's dynamic linker.
             command.args(variables.iter().map(|(name, value)| format!("--env={name}={value}")));
         }
-        command.arg("--").arg(program(point)).args(point.text("program").split_whitespace().skip(1));
+        // The run may have another current folder.
+        let file = program(point);
+        let file = std::path::absolute(&file).unwrap_or(file);
+        command.arg("--").arg(file).args(point.text("program").split_whitespace().skip(1));
         if !point.text("argument").is_empty() {
             command.arg(point.text("argument"));
         }
@@ -289,7 +300,26 @@ impl Workload for Program {
         let digest = self.digest(&path).map_err(|error| {
             Failure::refused(format!("cannot read the program {}: {error}", path.display()))
         })?;
-        Ok(BTreeMap::from([("program".into(), digest)]))
+        let mut inputs = BTreeMap::from([("program".into(), digest)]);
+        for (name, path) in input_files(point)? {
+            let digest = self.digest(&path).map_err(|error| {
+                Failure::refused(format!("cannot read the input file {}: {error}", path.display()))
+            })?;
+            inputs.insert(format!("files/{name}"), digest);
+        }
+        Ok(inputs)
+    }
+
+    fn files(&self, point: &Point) -> Result<Vec<InputFile>, Failure> {
+        let (path, name) = (program_path(point)?, name(point));
+        let is_built_in = name.starts_with(longma_shipped::PREFIX);
+        let in_folder = || Path::new(point.text("folder")).join(&name).display().to_string();
+        let name = if is_built_in { name.clone() } else { in_folder() };
+        let further = input_files(point)?.into_iter().map(|(name, path)| {
+            let name = Path::new(point.text("folder")).join(name).display().to_string();
+            InputFile { name, path, is_built_in: false }
+        });
+        Ok([InputFile { name, path, is_built_in }].into_iter().chain(further).collect())
     }
 
     fn setup(&self, point: &Point) -> String {
@@ -303,7 +333,10 @@ impl Workload for Program {
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let patterns = patterns(point)?;
         let mut files = Files::new(point)?;
-        let ended = run_child(&mut self.command(point, &files, false), point.time_limit, stop)?;
+        let mut command = self.command(point, &files, false);
+        let folder = working_folder(point)?;
+        folder.iter().for_each(|folder| drop(command.current_dir(folder.path())));
+        let ended = run_child(&mut command, point.time_limit, stop)?;
         let wanted = match point.parameter("status") {
             Some(Setting::Integer(status)) => *status,
             _ => 0,
@@ -339,6 +372,10 @@ impl Program {
     /// Digest of a file, cached until the file changes.
     fn digest(&self, path: &Path) -> io::Result<String> {
         let about = std::fs::metadata(path)?;
+        if !about.is_file() {
+            // Reading a pipe or a device might not end.
+            return Err(io::Error::other("it is not a regular file"));
+        }
         let state = (about.modified()?, about.len());
         let mut digests = self.digests.lock().ignore_poison();
         if let Some((modified, length, digest)) = digests.get(path)
@@ -350,27 +387,6 @@ impl Program {
         digests.insert(path.into(), (state.0, state.1, digest.clone()));
         Ok(digest)
     }
-}
-
-/// Path of the program's file.
-fn program(point: &Point) -> PathBuf {
-    // `inputs` reports a guest that cannot be used, before any point runs.
-    program_path(point).unwrap_or_else(|_| name(point).into())
-}
-
-/// The program's name without arguments, with its variant.
-fn name(point: &Point) -> String {
-    let file = point.text("program").split_whitespace().next().unwrap_or_default();
-    format!("{file}{}", point.text("variant"))
-}
-
-/// The program's file; a guest that ships with the command is extracted.
-fn program_path(point: &Point) -> Result<PathBuf, Failure> {
-    let name = name(point);
-    longma_shipped::guest_or(&name, || point.path("folder").join(&name)).map_err(|error| match error {
-        GuestError::Unknown { .. } => Failure::refused(error.to_string()),
-        GuestError::Extract(_) => Failure::host(error.to_string()),
-    })
 }
 
 fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {

@@ -13,7 +13,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Parameters that only affect a simulated run.
 const SIMULATION_PARAMETERS: [&str; 8] = ["roi", "warm", "sample", "core", "numa", "cpu", "seed", "wire"];
 /// Parameters that do not affect the setup: those of the program itself, and those used only after the run.
-const PROGRAM_PARAMETERS: [&str; 4] = ["argument", "arguments", "prints", "status"];
+const PROGRAM_PARAMETERS: [&str; 5] = ["argument", "arguments", "files", "prints", "status"];
 const PT_INTERP: u32 = 3;
 
 impl Program {

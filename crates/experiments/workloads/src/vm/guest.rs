@@ -8,7 +8,7 @@
 use super::{host_of, number, parameter};
 use crate::program::Program;
 use longma_lab::{
-    Failure, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
+    Failure, InputFile, Kind, Measure, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
 use longma_locks::IgnorePoison;
 use longma_placement::audit::intended_pins;
@@ -131,6 +131,10 @@ impl Workload for Guest {
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
         self.program.inputs(point)
+    }
+
+    fn files(&self, point: &Point) -> Result<Vec<InputFile>, Failure> {
+        self.program.files(point)
     }
 
     fn rehearse(&self, point: &Point) -> Result<Rehearsal, Failure> {

@@ -1,0 +1,221 @@
+//! Tests `longma experiment bundle` and `verify`: the contents, a second run that agrees, one that differs, and bundles
+//! that are refused.
+
+mod programs;
+mod subcommand;
+
+use programs::guest;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use subcommand::{Subcommand, text};
+use tempfile::{TempDir, tempdir};
+
+const EXPERIMENT: Subcommand = Subcommand("experiment");
+
+const QUEENS: &str = r#"
+format = 1
+name = "queens"
+title = "Queens"
+workload = "program"
+machines = ["../machines/mine.toml"]
+time_limit = "60 s"
+[parameters]
+folder = "../programs"
+program = "queens"
+[sweep]
+argument = ["4", "5"]
+[metrics.instructions]
+unit = "instructions"
+[[plots]]
+title = "Instructions"
+kind = "line"
+x = "argument"
+"#;
+
+/// A folder with an experiment, its machine file and its program.
+struct Study {
+    folder: TempDir,
+}
+
+impl Study {
+    fn new(experiment: &str) -> Self {
+        let folder = tempdir().unwrap();
+        for name in ["experiments", "machines", "programs"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let study = Self { folder };
+        fs::copy(guest("queens"), study.path("programs/queens")).unwrap();
+        let machine = "format = 1\nname = \"mine\"\nextends = \"loongson-3a5000\"\n";
+        fs::write(study.path("machines/mine.toml"), machine).unwrap();
+        fs::write(study.path("experiments/queens.toml"), experiment).unwrap();
+        study
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn output(&self, verb: &str, arguments: &[&str]) -> Output {
+        let mut command = EXPERIMENT.command(&[verb]);
+        command.arg(self.path("experiments/queens.toml")).args(arguments);
+        command.arg("--store").arg(self.path("store")).output().unwrap()
+    }
+
+    fn success(&self, verb: &str, arguments: &[&str]) -> String {
+        let output = self.output(verb, arguments);
+        assert!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+
+    /// Writes the bundle `name`.
+    fn bundle(&self, name: &str) -> PathBuf {
+        let path = self.path(name);
+        self.success("bundle", &["--out", path.to_str().unwrap()]);
+        path
+    }
+}
+
+/// Exit status, standard output and standard error of `longma experiment verify`.
+fn verify(bundle: &Path, arguments: &[&str]) -> (i32, String, String) {
+    let output = EXPERIMENT.command(&["verify"]).arg(bundle).args(arguments).output().unwrap();
+    (output.status.code().unwrap(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_bundle_is_complete_and_a_second_run_agrees_with_it() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let bundles = ["one.tar", "two.tar.zst", "three"].map(|name| study.bundle(name));
+    let again = study.path("again");
+    fs::create_dir(&again).unwrap();
+    // The bytes do not depend on where and when the bundle is written.
+    let out = again.join("one.tar");
+    study.success("bundle", &["--out", out.to_str().unwrap()]);
+    let folder = &bundles[2];
+    for name in [
+        "README.md",
+        "bundle.json",
+        "report.html",
+        "figures/queens-1.svg",
+        "figures/queens-1.pdf",
+        "figures/queens.csv",
+        "figures/queens.parquet",
+        "files/experiments/queens.toml",
+        "files/machines/mine.toml",
+        "files/programs/queens",
+        "machines/mine.toml",
+        "results/segments/bundle.records",
+    ] {
+        assert!(folder.join(name).is_file(), "{name}");
+    }
+    let json = |path: &Path| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(path.join("bundle.json")).unwrap()).unwrap()
+    };
+    let manifest = json(folder);
+    assert!(manifest["made_by"].as_str().unwrap().starts_with("longma experiment bundle "), "{manifest}");
+    assert_eq!(manifest["experiments"][0]["inputs"][0]["name"], "../programs/queens");
+    assert_eq!(manifest["experiments"][0]["points"].as_array().unwrap().len(), 2);
+
+    // The originals are not needed.
+    for name in ["experiments", "machines", "programs", "store"] {
+        fs::remove_dir_all(study.path(name)).unwrap();
+    }
+    for bundle in &bundles {
+        let (status, stdout, errors) = verify(bundle, &[]);
+        assert_eq!(status, 0, "{stdout}{errors}");
+        assert!(stdout.contains("queens: 2 of 2 points run again, 2 with the same results"), "{stdout}");
+    }
+    let key = manifest["experiments"][0]["points"][1]["key"].as_str().unwrap();
+    let (status, stdout, _) = verify(folder, &["--only", key, "--format", "json"]);
+    let verified: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!((status, &verified["experiments"][0]["equal"]), (0, &1.into()));
+    let (_, stdout, _) = verify(folder, &["--shard", "1/2"]);
+    assert!(stdout.contains("1 of 2 points run again, 1 with"), "{stdout}");
+    assert_eq!(verify(folder, &["--only", "0123"]).0, 2);
+    // The unpacked bundle is a store with its experiment.
+    let (file, store) = (folder.join("files/experiments/queens.toml"), folder.join("results"));
+    let run = EXPERIMENT.command(&["run"]).arg(file).arg("--store").arg(store).output().unwrap();
+    assert!(text(&run.stdout).contains("0 points run, 2 reused"), "{}", text(&run.stdout));
+}
+
+#[test]
+fn a_result_that_differs_is_named_with_both_values() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let segments = study.path("store/segments");
+    for segment in fs::read_dir(&segments).unwrap() {
+        let path = segment.unwrap().path();
+        let changed = fs::read_to_string(&path).unwrap().lines().map(|line| {
+            let mut record: serde_json::Value = serde_json::from_str(&line[9..]).unwrap();
+            if record["parameters"]["argument"] == "5" {
+                record["metrics"]["instructions"] = 7.0.into();
+            }
+            let json = record.to_string();
+            format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
+        });
+        let changed: String = changed.collect();
+        fs::write(&path, changed).unwrap();
+    }
+    let (status, stdout, errors) = verify(&study.bundle("x.tar"), &[]);
+    assert_eq!(status, 1, "{stdout}{errors}");
+    assert!(stdout.contains("2 of 2 points run again, 1 with the same results"), "{stdout}");
+    assert!(stdout.contains("differs: argument 5 (") && stdout.contains("instructions 7, again "), "{stdout}");
+}
+
+#[test]
+fn incomplete_and_unportable_experiments_are_not_bundled() {
+    let study = Study::new(QUEENS);
+    let out = study.path("x.tar");
+    let bundle = || study.output("bundle", &["--out", out.to_str().unwrap()]);
+    let output = bundle();
+    assert_eq!(output.status.code(), Some(1));
+    let errors = text(&output.stderr);
+    assert!(errors.contains("2 of 2 points of queens have no result") && errors.contains("run"), "{errors}");
+    let absolute = QUEENS.replace("\"../programs\"", &format!("{:?}", study.path("programs")));
+    fs::write(study.path("experiments/queens.toml"), absolute).unwrap();
+    study.success("run", &[]);
+    let output = bundle();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("absolute path"), "{}", text(&output.stderr));
+    assert!(!out.exists());
+}
+
+#[test]
+fn damaged_and_foreign_bundles_are_refused() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let folder = study.bundle("bundle");
+    fs::write(folder.join("files/programs/queens"), "changed").unwrap();
+    let (status, _, errors) = verify(&folder, &[]);
+    assert_eq!(status, 2);
+    assert!(errors.contains("`files/programs/queens` has changed"), "{errors}");
+    fs::write(study.path("text"), "not a bundle").unwrap();
+    let (status, _, errors) = verify(&study.path("text"), &[]);
+    assert!(status == 2 && errors.contains("not a valid bundle"), "{errors}");
+    let (status, _, errors) = verify(&study.path("absent"), &[]);
+    assert!(status == 2 && errors.contains("absent"), "{errors}");
+}
+
+#[test]
+fn a_bundle_that_reads_files_of_the_host_is_not_run() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let folder = study.bundle("bundle");
+    // The author of a hostile bundle adapts its digests.
+    let file = folder.join("files/experiments/queens.toml");
+    let outside = format!("{}{}", "../".repeat(20), study.path("programs").display());
+    let hostile = fs::read_to_string(&file).unwrap().replace("../programs", &outside);
+    fs::write(&file, &hostile).unwrap();
+    let path = folder.join("bundle.json");
+    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let listed = &mut manifest["files"]["files/experiments/queens.toml"];
+    listed["bytes"] = hostile.len().into();
+    use sha2::Digest;
+    let digest = sha2::Sha256::digest(hostile.as_bytes());
+    listed["sha256"] = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+    fs::write(&path, manifest.to_string()).unwrap();
+    let (status, stdout, errors) = verify(&folder, &[]);
+    assert_eq!(status, 2, "{stdout}{errors}");
+    assert!(errors.contains("not in the bundle"), "{errors}");
+}

@@ -1,0 +1,95 @@
+//! Tests of the sensitivity to estimates: which parameters are varied, their effects, and files that are refused.
+
+mod synthetic;
+
+use longma_lab::*;
+use std::path::Path;
+
+const TEXT: &str = r#"
+format = 1
+name = "sensitive"
+title = "Sensitive"
+workload = "synthetic"
+machines = ["loongson-3a5000"]
+replicates = ["size"]
+
+[parameters]
+n = 2
+fails_at = 8
+
+[sweep]
+mode = ["plain", "fast"]
+size = ["4 KiB", "16 KiB"]
+
+[metrics.rate]
+unit = "1/s"
+[metrics.speed_up]
+unit = "times"
+formula = "rate / at(rate, mode = 'plain')"
+
+[sensitivity]
+at = { mode = "plain" }
+estimates = ["machine.cores.la464.r*_entries"]
+ranges = { n = [1, 8] }
+"#;
+
+#[test]
+fn each_estimate_is_varied_alone_and_the_largest_effect_is_first() {
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(TEXT, &registry);
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Sensitivity::plan(&experiment, false, &Variations::default(), &registry, "1").unwrap();
+    assert_eq!(plan.metrics().collect::<Vec<_>>(), ["rate"], "a formula over several points has no value");
+    assert_eq!(plan.places.len(), 1);
+    let run = plan.campaign.run(&Store::new(folder.path()), &registry, &Options::default(), &(), &Stop::default());
+    let effects = plan.effects(&plan.places[0], "rate", &run.unwrap().results).unwrap();
+    assert!((effects.base - 2000.0 / 1.25).abs() < 1e-9);
+    let names: Vec<_> = effects.effects.iter().map(|effect| &*effect.parameter).collect();
+    assert_eq!(names, ["n", "machine.cores.la464.rob_entries"]);
+    let n = &effects.effects[0];
+    assert_eq!((n.value.clone(), n.ends.len()), (Some(Setting::Integer(2)), 2));
+    assert_eq!(n.ends[0].1, Ok(1000.0 / 1.125));
+    assert_eq!(n.ends[1].1, Err("told to fail".into()));
+    let rob = &effects.effects[1];
+    assert_eq!((rob.source.as_deref(), rob.span(effects.base)), (Some("depth"), 0.0));
+    // Half and twice the machine file's 128 entries.
+    let ends: Vec<_> = rob.ends.iter().map(|(setting, _)| setting.to_string()).collect();
+    assert_eq!(ends, ["64", "256"]);
+}
+
+#[test]
+fn options_take_precedence_over_the_file() {
+    let (registry, _) = synthetic::registry();
+    let experiment = synthetic::experiment(TEXT, &registry);
+    let variations = Variations {
+        at: [("mode".to_string(), "fast".to_string())].into(),
+        estimates: vec!["machine.cores.la464.rob_entries".into()],
+        factors: [Some(0.75), Some(1.25)],
+        ..Variations::default()
+    };
+    let plan = Sensitivity::plan(&experiment, false, &variations, &registry, "1").unwrap();
+    let points: Vec<_> = plan.campaign.points.iter().map(Point::label).collect();
+    assert!(points[0].contains("mode fast"), "{points:?}");
+    assert!(points.iter().any(|label| label.ends_with("rob_entries 96")), "{points:?}");
+    let unknown = Variations { metrics: vec!["rats".into()], ..Variations::default() };
+    let error = Sensitivity::plan(&experiment, false, &unknown, &registry, "1").err().unwrap().to_string();
+    assert!(error.contains("did you mean `rate`"), "{error}");
+}
+
+#[test]
+fn a_table_that_does_not_fit_the_file_is_refused() {
+    let (registry, _) = synthetic::registry();
+    for (from, to, message) in [
+        ("ranges = { n = [1, 8] }", "ranges = { n = [1] }", "the range of `n` has 1 values"),
+        ("ranges = { n = [1, 8] }", "ranges = { m = [1, 8] }", "no parameter `m`"),
+        ("ranges = { n = [1, 8] }", "low = 2", "a factor has no effect"),
+        ("at = { mode = \"plain\" }", "at = { n = 1 }", "`n` does not vary"),
+        ("at = { mode = \"plain\" }", "metrics = [\"rats\"]", "there is no metric `rats`"),
+    ] {
+        let text = TEXT.replace(from, to);
+        let checked = Experiment::check(Path::new("test.toml"), Path::new(""), &text, &registry);
+        assert!(checked.experiment.is_none(), "{to}");
+        let report = checked.report.render(200, false);
+        assert!(report.contains(message), "{to}: {report}");
+    }
+}
