@@ -16,7 +16,6 @@ mod process;
 mod root;
 mod signals;
 pub mod simulated;
-mod stack;
 mod syscalls;
 mod threads;
 

@@ -5,6 +5,7 @@ mod arm;
 mod error;
 mod load;
 mod mips;
+pub mod stack;
 mod vdso;
 mod x86;
 

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use longma_guest::elf::stack::StackContents;
 use longma_guest::host::descriptors;
 use longma_guest::{
     AddressSpace, Backing, GuestMemory, MapRequest, Marks, Origin, PAGE_BYTES, Placement, Protection,
@@ -22,7 +23,6 @@ use crate::process::{Parts, ProcessConfig, StoredLimit, is_emulated_only};
 use crate::root::Root;
 use crate::simulated::timers::Timers;
 use crate::simulated::{Simulation, ThreadNumber};
-use crate::stack::StackContents;
 use crate::{Process, Thread};
 
 /// Returns runs of memory contents: guest address and bytes.

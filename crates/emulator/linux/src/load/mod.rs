@@ -26,8 +26,8 @@ use crate::open_files;
 use crate::process::Parts;
 use crate::root::Root;
 use crate::simulated::{Simulation, ThreadNumber};
-use crate::stack::{self, ProgramFacts, Texts};
 use crate::{Areas, Process, ProcessConfig, Thread};
+use longma_guest::elf::stack::{self, ProgramFacts, Texts};
 use longma_guest::elf::{self, Architecture, ElfError, Image, Source};
 
 /// The number of the stack pointer register.

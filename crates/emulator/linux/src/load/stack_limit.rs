@@ -2,12 +2,12 @@
 //! execve(2) (limits on size of arguments and environment), Linux arch/loongarch/mm/mmap.c (mmap_base).
 
 use longma_guest::Errno;
+use longma_guest::elf::stack::{StackContents, Texts};
 use longma_guest::host::{main_stack, resources};
 use longma_guest::{AddressSpace, MapRequest, PAGE_BYTES, Placement, Protection, page_up};
 
 use super::special;
 use crate::ProcessConfig;
-use crate::stack::{StackContents, Texts};
 
 /// The usual limit on Linux, and the limit in simulated runs, whose results must not depend on user settings.
 pub(crate) const DEFAULT_BYTES: u64 = 8 << 20;

@@ -31,10 +31,10 @@ use crate::fixed_identity::FixedIdentity;
 use crate::root::Root;
 use crate::simulated::identity::Ids;
 use crate::simulated::{Simulation, SimulationConfig};
-use crate::stack::StackContents;
 use crate::{DeviceFile, open_files};
 use dispositions::Dispositions;
 use longma_guest::elf::Architecture;
+use longma_guest::elf::stack::{self, StackContents};
 use longma_guest::host::masks::{SignalSet, set_of};
 use longma_guest::host::{locks::Mutex, resources};
 use longma_guest::{AddressSpace, GuestMemory, Window};
@@ -220,7 +220,7 @@ impl Process {
     pub fn random(&self) -> u64 {
         match self.simulation() {
             Some(simulation) => simulation.random(),
-            None => crate::stack::random_bytes()[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)),
+            None => stack::random_bytes()[..8].iter().fold(0, |all, byte| all << 8 | u64::from(*byte)),
         }
     }
 
