@@ -188,13 +188,16 @@ impl Cpu {
         }
     }
 
-    /// Copies FCSR's rounding mode and private rules into the guest's MXCSR.
+    /// Copies FCSR's rounding mode and private rules into the guest's MXCSR. By SSE's rules the host has the right
+    /// results of invalid operations.
     pub(crate) fn load_rounding(&mut self) {
         // FCSR: 0 nearest, 1 zero, 2 up, 3 down. MXCSR: 0 nearest, 1 down, 2 up, 3 zero.
         let rounding = [0u32, 3, 2, 1][(self.state.fcsr.0 >> 8 & 3) as usize];
         let rule = |rule: u32, bit: u32| u32::from(self.state.fcsr.0 & rule != 0) << bit;
         let flushes = rule(Fcsr::FLUSH_OPERANDS, 6) | rule(Fcsr::FLUSH_RESULTS, 15);
-        self.guest_mxcsr = GUEST_MXCSR | rounding << 13 | flushes;
+        let invalid_traps = self.state.fcsr.0 & (Fcsr::SSE_RULES | INVALID_ENABLE) != Fcsr::SSE_RULES;
+        let invalid_mask = if invalid_traps { 0 } else { INVALID_MASK };
+        self.guest_mxcsr = GUEST_MXCSR | rounding << 13 | flushes | invalid_mask;
     }
 
     /// Moves exceptions raised by translated code from MXCSR to FCSR's flags.
@@ -219,9 +222,13 @@ impl Cpu {
 /// All exceptions masked and flush-to-zero off, as Rust requires.
 const HOST_MXCSR: u32 = 0x1f80;
 
+/// The mask of invalid operations in MXCSR.
+const INVALID_MASK: u32 = 0x80;
+/// The bit of FCSR that enables the trap of invalid operations.
+const INVALID_ENABLE: u32 = 1 << 4;
 /// All exceptions masked except invalid operation. Only the results of invalid operations differ between the host and
 /// LoongArch, and the fault handler passes these instructions to the interpreter.
-const GUEST_MXCSR: u32 = 0x1f80 & !0x80;
+const GUEST_MXCSR: u32 = 0x1f80 & !INVALID_MASK;
 
 /// FCSR with the flags for MXCSR's sticky bits `raised` set.
 fn with_flags(fcsr: Fcsr, raised: u32) -> Fcsr {

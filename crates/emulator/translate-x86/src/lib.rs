@@ -110,15 +110,6 @@ impl FrontEnd for X86_64 {
         (*access != Access::Execute).then(|| (instruction, instruction.next_ip()))
     }
 
-    fn begin_repair(trap: &Trap, state: &mut State) -> bool {
-        *trap == Trap::FloatingPoint && service::begin_repair(state)
-    }
-
-    fn end_repair(word: &Word, before: &State, state: &mut State) -> bool {
-        service::end_repair(word, before, state);
-        service::is_avoidable(word)
-    }
-
     fn missed_target(state: &State, _: &dyn Fn(u64) -> Option<u8>) -> u64 {
         state.r(TARGET)
     }

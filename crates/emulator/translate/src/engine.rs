@@ -94,8 +94,7 @@ impl<F: FrontEnd> Engine<F> {
     pub fn new(layout: Layout, optimizations: Optimizations) -> Self {
         // The hash table, if used, occupies the end of the code area.
         let hash = layout.code.end.saturating_sub(HASH_BYTES) & !(HASH_BYTES - 1);
-        let options =
-            Options { optimizations, hash, is_cold: false, exact_floats: false, avoids_invalid: false };
+        let options = Options { optimizations, hash, is_cold: false, exact_floats: false };
         let end = if optimizations.has(Optimization::Table) { layout.code.end } else { hash };
         Self {
             areas: Areas::one(layout.code.start..end),
@@ -592,16 +591,6 @@ impl<F: FrontEnd> Engine<F> {
         (self.cached, self.records_origins) = (None, false);
         self.forget(0..self.layout.limit, memory)?;
         Ok(true)
-    }
-
-    /// Translates with [`Options::avoids_invalid`] from now on, and invalidates all translations.
-    ///
-    /// # Errors
-    /// The host cannot provide memory.
-    pub fn avoid_invalid_operations(&mut self, memory: &dyn Memory) -> Result<(), Fault> {
-        self.options.avoids_invalid = true;
-        (self.cached, self.records_origins) = (None, false);
-        self.forget(0..self.layout.limit, memory)
     }
 
     /// Replaces the set of breakpoints. Translation of such an address fails with [`CodeError::Breakpoint`]. Requires

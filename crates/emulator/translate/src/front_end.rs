@@ -297,19 +297,6 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Prepares `state` for executing the instruction at the program counter again, if its `trap` is not one of the
-    /// source. [`Self::end_repair`] must follow.
-    fn begin_repair(_trap: &longma_loongarch::Trap, _state: &mut State) -> bool {
-        false
-    }
-
-    /// Corrects the result of the instruction `word`, which has been executed again. `before` is the state when it
-    /// raised the trap. Returns whether code translated with [`crate::optimizations::Options::avoids_invalid`] has no
-    /// such trap.
-    fn end_repair(_word: &longma_loongarch::Instruction, _before: &State, _state: &mut State) -> bool {
-        false
-    }
-
     /// The source address of an indirect jump that missed in the lookup table. `call` maps a host return address to the
     /// source register of the call.
     fn missed_target(state: &State, call: &dyn Fn(u64) -> Option<u8>) -> u64;

@@ -173,9 +173,6 @@ pub struct Options {
     /// The engine executes all floating-point instructions whose results depend on modes that LoongArch does not have,
     /// such as flushing subnormals to zero. Set once a thread has switched such a mode on.
     pub exact_floats: bool,
-    /// Use longer code that raises no trap for invalid floating-point operations, where the source raises only an
-    /// exception flag, which is then not recorded. Set once a program has performed many such operations.
-    pub avoids_invalid: bool,
 }
 
 impl Options {

@@ -156,8 +156,6 @@ struct Translated<F: FrontEnd> {
     /// The number of area switches.
     area_switches: AtomicU64,
     area_usage: AreaUsage,
-    /// The number of floating-point traps that other code avoids.
-    avoidable_traps: AtomicU64,
     /// The start of the second area; `u64::MAX` if there is only one.
     second_area: u64,
     /// The cache file, if the cache is enabled.
@@ -341,7 +339,6 @@ impl<F: FrontEnd> Translated<F> {
             is_debugged: AtomicBool::new(false),
             area_switches: AtomicU64::new(0),
             area_usage: AreaUsage::new(),
-            avoidable_traps: AtomicU64::new(0),
             cache,
             is_forked: AtomicBool::new(false),
             is_over: AtomicBool::new(false),

@@ -22,10 +22,6 @@ use crate::cores::Cores;
 /// architectural ones.
 pub(super) type HostPosition = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
-/// The number of avoidable floating-point traps after which a program is retranslated without them. A trap takes as
-/// long as thousands of instructions.
-const MAX_AVOIDABLE_TRAPS: u64 = 256;
-
 impl<F: FrontEnd> Translated<F> {
     /// Runs the thread until it stops, and handles the stop.
     pub(super) fn go(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
@@ -62,12 +58,10 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 outcome
             }
-            Stop::Trap(trap) => {
-                match self.repair(cores, core, trap).or_else(|trap| self.without_tag(core, trap)) {
-                    Ok(()) => Outcome::Continue,
-                    Err(trap) => self.trapped(on, &mut core.cpu().state, trap),
-                }
-            }
+            Stop::Trap(trap) => match self.without_tag(core, trap) {
+                Ok(()) => Outcome::Continue,
+                Err(trap) => self.trapped(on, &mut core.cpu().state, trap),
+            },
             Stop::Attention => self.attend(on, core),
             Stop::Quantum | Stop::Magic(_) => {
                 // In simulated time, instructions not counted yet are counted with later ones.
@@ -76,36 +70,6 @@ impl<F: FrontEnd> Translated<F> {
                 }
                 Outcome::Continue
             }
-        }
-    }
-
-    /// Executes again an instruction whose trap the source architecture does not raise.
-    ///
-    /// # Errors
-    /// The original trap, or that of the second execution.
-    fn repair(&self, cores: &Cores, core: &mut Core, trap: Trap) -> Result<(), Trap> {
-        let before = core.cpu().state.clone();
-        let word = match trap {
-            Trap::FloatingPoint if self.layout.code.contains(&before.pc) => {
-                core.cpu().guest().fetch(before.pc).ok().and_then(decode)
-            }
-            _ => None,
-        };
-        let Some(word) = word.filter(|_| F::begin_repair(&trap, &mut core.cpu().state)) else {
-            return Err(trap);
-        };
-        let is_requested = core.cpu().attention.take();
-        let stop = core.step();
-        if is_requested {
-            core.cpu().attention.request();
-        }
-        let is_avoidable = F::end_repair(&word, &before, &mut core.cpu().state);
-        if is_avoidable && self.avoidable_traps.fetch_add(1, Ordering::Relaxed) + 1 == MAX_AVOIDABLE_TRAPS {
-            expect_invalidated(self.engine().avoid_invalid_operations(&self.view(cores)));
-        }
-        match stop {
-            Some(Stop::Trap(trap)) => Err(trap),
-            _ => Ok(()),
         }
     }
 

@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <xmmintrin.h>
+#include <emmintrin.h>
 
 static void show(const char *name, long double value) {
     unsigned char bytes[16] = {0};
@@ -69,13 +69,46 @@ int main(void) {
     RAISED("overflow", extended = LDBL_MAX; extended *= 2);
     RAISED("underflow", extended = LDBL_MIN; extended /= 3);
 
-    // Enough invalid operations to make the emulator translate the program again without traps.
+    // Invalid operations in hot code.
     long sum = 0;
     for (int n = 0; n < 2000; n++) {
         sum += (int)big + (nan < n) + (n < big) + (int)(float)(big / (n + 1));
         sum += lrint(nan * n) & 1;
     }
     printf("sum %ld\n", sum);
+    int flags[16] = {0};
+    volatile float small = nanf("");
+    for (int n = 0; n < 3000; n++) {
+        _mm_setcsr(0x1f80);
+        volatile int ignored = (int)big;
+        flags[0] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        ignored = nan < n;
+        flags[1] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        ignored = _mm_cvtsi128_si32(_mm_cvttps_epi32(_mm_set1_ps(small)));
+        flags[2] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        ignored = _mm_cvtsi128_si32(_mm_cvtpd_epi32(_mm_set1_pd(big)));
+        flags[3] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        ignored = _mm_movemask_ps(_mm_max_ps(_mm_set1_ps(small), _mm_set1_ps(n)));
+        flags[4] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        ignored = _mm_movemask_pd(_mm_cmple_pd(_mm_set1_pd(n), _mm_set1_pd(nan)));
+        flags[5] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        ignored = nan == n;
+        flags[6] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        ignored = (int)lrint(infinity);
+        flags[7] += _mm_getcsr() & 1;
+        _mm_setcsr(0x1f80);
+        volatile double difference = infinity - infinity;
+        flags[8] += _mm_getcsr() & 1;
+        flags[9] += signbit(difference) != 0;
+    }
+    for (int at = 0; at < 10; at++) printf("invalid %d: %d\n", at, flags[at]);
 
     signal(SIGUSR1, handler);
     _mm_setcsr(0x1f80 | 0x6000);

@@ -6,18 +6,11 @@ use std::sync::LazyLock;
 use longma_loongarch::Op as La;
 use rustc_hash::FxHashMap;
 
-use super::lower::Lowering;
-
 static SIGNALLING: LazyLock<FxHashMap<La, La>> = LazyLock::new(|| PAIRS.into_iter().collect());
 
-impl Lowering<'_> {
-    /// The comparison with the same result that signals quiet NaNs, unless such signals are to be avoided.
-    pub fn signalling(&self, quiet: La) -> La {
-        if self.reachable.options.avoids_invalid {
-            return quiet;
-        }
-        SIGNALLING.get(&quiet).copied().unwrap_or(quiet)
-    }
+/// The comparison with the same result that signals quiet NaNs.
+pub(super) fn signalling(quiet: La) -> La {
+    SIGNALLING.get(&quiet).copied().unwrap_or(quiet)
 }
 
 static SCALARS: LazyLock<FxHashMap<La, La>> = LazyLock::new(|| SCALAR_PAIRS.into_iter().collect());

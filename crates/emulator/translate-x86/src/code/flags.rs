@@ -4,6 +4,7 @@
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use super::compared::signalling;
 use super::forms::number;
 use super::known::Facts;
 use super::lower::{Branch, Lowering, is_register};
@@ -105,7 +106,7 @@ impl Lowering<'_> {
         let compare = |lowering: &mut Self, single: La, double: La, flag: u32, register: u8| {
             if lowering.wants(flag) {
                 let op = if is_double { double } else { single };
-                let op = if signals { lowering.signalling(op) } else { op };
+                let op = if signals { signalling(op) } else { op };
                 lowering.assembler.three(op, 0, a, b);
                 lowering.assembler.two(La::Movcf2gr, register, 0);
             }
@@ -261,7 +262,7 @@ impl Lowering<'_> {
             _ => return Option::None,
         };
         let op = if is_double { double } else { single };
-        self.assembler.three(if signals { self.signalling(op) } else { op }, 0, x, y);
+        self.assembler.three(if signals { signalling(op) } else { op }, 0, x, y);
         Some(())
     }
 

@@ -4,6 +4,7 @@
 use iced_x86::Mnemonic;
 use longma_loongarch::{Instruction as Code, Op as La};
 
+use super::compared::signalling;
 use super::lower::Lowering;
 use super::vex::{first, last};
 use crate::registers::*;
@@ -66,7 +67,7 @@ impl Lowering<'_> {
         let s = self.float(last(&i), is_double);
         let d = self.low(i.op_register(first(&i)), is_double);
         let (j, k) = if matches!(self.mnemonic(), Minsd | Minss) { (d, s) } else { (s, d) };
-        let op = self.signalling(if is_double { La::FcmpCltD } else { La::FcmpCltS });
+        let op = signalling(if is_double { La::FcmpCltD } else { La::FcmpCltS });
         self.assembler.three(op, 0, j, k);
         if self.reachable.options.exact_floats {
             let v = self.vector_temporary();
@@ -87,7 +88,7 @@ impl Lowering<'_> {
         let is_double = matches!(self.mnemonic(), Minpd | Maxpd);
         let s = self.source();
         let v = self.vector_temporary();
-        let op = self.signalling(if is_double { La::VfcmpCltD } else { La::VfcmpCltS });
+        let op = signalling(if is_double { La::VfcmpCltD } else { La::VfcmpCltS });
         let a = self.first_source();
         let (j, k) = if matches!(self.mnemonic(), Minps | Minpd) { (a, s) } else { (s, a) };
         self.vectors(op, v, j, k);

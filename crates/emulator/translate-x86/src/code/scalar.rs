@@ -5,7 +5,7 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
-use super::compared::{is_signalling, scalar};
+use super::compared::{is_signalling, scalar, signalling};
 use super::forms::number;
 use super::known::Facts;
 use super::lower::{Lowering, is_register};
@@ -385,8 +385,8 @@ impl Lowering<'_> {
         self.finish(d, result, is_double);
     }
 
-    /// Conversions to integers. Results that do not fit raise the invalid exception, which becomes the smallest integer
-    /// (see `service::floats`).
+    /// Conversions to integers. Numbers that do not fit become the smallest integer (see
+    /// [`longma_loongarch::Fcsr::SSE_RULES`]).
     fn float_to_integer(&mut self) {
         use Mnemonic::*;
         let i = self.instruction;
@@ -405,9 +405,6 @@ impl Lowering<'_> {
             (false, true, false) => La::FtintrzWS,
             (false, false, false) => La::FtintWS,
         };
-        if !wide && self.reachable.options.avoids_invalid {
-            return self.float_to_word([v, s], is_double, truncates);
-        }
         self.assembler.two(op, v, s);
         let n = number(i.op0_register());
         let d = self.define(n);
@@ -418,26 +415,6 @@ impl Lowering<'_> {
             self.assembler.two(La::Movfr2grS, d, v);
             self.defined(n, Facts::WORD);
         }
-    }
-
-    /// A conversion to 32 bits through 64 bits, which raises no exception for most numbers that do not fit.
-    fn float_to_word(&mut self, [v, s]: [u8; 2], is_double: bool, truncates: bool) {
-        let op = match (is_double, truncates) {
-            (true, true) => La::FtintrzLD,
-            (true, false) => La::FtintLD,
-            (false, true) => La::FtintrzLS,
-            (false, false) => La::FtintLS,
-        };
-        self.assembler.two(op, v, s);
-        let (t, limit) = (self.temporary(), self.temporary());
-        self.assembler.two(La::Movfr2grD, t, v);
-        self.assembler.immediate(La::Lu12iW, limit, 0, -0x80000);
-        self.assembler.immediate(La::SlliW, SCRATCH, t, 0);
-        self.assembler.three(La::Xor, SCRATCH, SCRATCH, t);
-        self.assembler.three(La::Maskeqz, limit, limit, SCRATCH);
-        self.assembler.three(La::Masknez, t, t, SCRATCH);
-        self.assembler.three(La::Or, t, t, limit);
-        self.write_register(self.instruction.op0_register(), t);
     }
 
     fn compare_scalar(&mut self) -> bool {
@@ -486,7 +463,7 @@ impl Lowering<'_> {
     /// The comparison that never holds and raises the exceptions of a predicate that always does.
     fn always_false(&self, predicate: u8, is_double: bool) -> La {
         let op = if is_double { La::VfcmpCafD } else { La::VfcmpCafS };
-        if is_signalling(predicate & 31) { self.signalling(op) } else { op }
+        if is_signalling(predicate & 31) { signalling(op) } else { op }
     }
 
     /// The comparison for a predicate and its operands; `None` if it always holds.
@@ -512,6 +489,6 @@ impl Lowering<'_> {
             _ => return None,
         };
         let op = if is_double { double } else { single };
-        Some((if signals { self.signalling(op) } else { op }, j, k))
+        Some((if signals { signalling(op) } else { op }, j, k))
     }
 }

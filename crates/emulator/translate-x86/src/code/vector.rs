@@ -511,40 +511,16 @@ impl Lowering<'_> {
 
     /// CVTPS2DQ and CVTTPS2DQ.
     fn integers_of_singles(&mut self) {
-        let i = self.instruction;
         let s = self.source();
-        let (v, w) = (self.vector_temporary(), self.vector_temporary());
-        // Values from 2^31 on must become the smallest integer. LoongArch does that itself for values that are too
-        // small. As integers, positive numbers have the same order; a comparison of numbers would raise exceptions.
-        self.assembler.immediate(La::Lu12iW, SCRATCH, 0, 0x4f000);
-        self.vectors_two(La::Vreplgr2vrW, w, SCRATCH);
-        self.vectors(La::VsleW, w, w, s);
         let op = if self.mnemonic() == Mnemonic::Cvttps2dq { La::VftintrzWS } else { La::VftintWS };
-        self.vectors_two(op, v, s);
-        self.smallest(vector(i.op0_register()), v, w);
+        self.vectors_two(op, vector(self.instruction.op0_register()), s);
     }
 
     /// CVTPD2DQ and CVTTPD2DQ, for each half separately.
     pub fn integers_of_doubles(&mut self) {
         let s = self.source();
-        let (v, w) = (self.vector_temporary(), self.vector_temporary());
         let op = if self.mnemonic() == Mnemonic::Cvttpd2dq { La::VftintrzWD } else { La::VftintWD };
-        self.vectors(op, v, ZERO_VECTOR, s);
-        // LoongArch saturates large values, so detect them by a comparison, as for singles.
-        let t = self.temporary();
-        self.assembler.constant(t, 0x41e0_0000_0000_0000);
-        self.vectors_two(La::Vreplgr2vrD, w, t);
-        self.vectors(La::VsleD, w, w, s);
-        self.vectors(La::VpickevW, w, ZERO_VECTOR, w);
-        self.smallest(vector(self.instruction.op0_register()), v, w);
-    }
-
-    /// Copies `v` to `d`, with the smallest word where `w` is all ones.
-    fn smallest(&mut self, d: u8, v: u8, w: u8) {
-        self.assembler.immediate(La::Lu12iW, SCRATCH, 0, -0x80000);
-        let x = self.vector_temporary();
-        self.vectors_two(La::Vreplgr2vrW, x, SCRATCH);
-        self.vectors_four(La::VbitselV, d, [v, x, w]);
+        self.vectors(op, vector(self.instruction.op0_register()), ZERO_VECTOR, s);
     }
 
     /// Blends: selects elements of `s` where `order` has a bit, and of `a` elsewhere. Copies the source with more

@@ -21,9 +21,7 @@ mod x87;
 
 pub(crate) use atomic::is_atomic;
 pub(crate) use exceptions::protection;
-pub(crate) use floats::{
-    INITIAL_FCSR, begin_repair, control, end_repair, is_avoidable, set_control, zeroes_subnormals,
-};
+pub(crate) use floats::{INITIAL_FCSR, control, set_control, zeroes_subnormals};
 use longma_translate::calls::word;
 use longma_translate::front_end::{ServiceResult, UserMemory};
 pub(crate) use x87::{INITIAL_WORDS, keep_flags, kept_flags};

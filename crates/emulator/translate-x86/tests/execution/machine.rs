@@ -93,12 +93,6 @@ pub fn translated_with(
             return Err("it does not end".into());
         }
         let Err(trap) = semantics::execute(&mut state, &instruction, &memory) else { continue };
-        let at_trap = state.clone();
-        if X86_64::begin_repair(&trap, &mut state) {
-            semantics::execute(&mut state, &instruction, &memory).map_err(|trap| format!("{trap:?}"))?;
-            X86_64::end_repair(&instruction, &at_trap, &mut state);
-            continue;
-        }
         match (trap, engine.exit_at(state.pc)) {
             (Trap::Break(_), Some(Exit::Service(found))) if found.mnemonic() == Mnemonic::Ud2 => break,
             (Trap::Break(_), Some(Exit::To(pc))) => {

@@ -1,14 +1,18 @@
 //! Floating-point rules of x86-64, which programs translated from it follow: subnormal numbers flushed to zero, subnormal
-//! operands recorded, and the choice among several NaNs. Source: Intel SDM, volume 1, sections 4.8.3.5 (NaNs), 4.9.2
-//! (precedence of exceptions), 10.2.3 (MXCSR) and 14.5.2 (FMA).
+//! operands recorded, the results of invalid operations, and the choice among several NaNs. Source: Intel SDM, volume 1,
+//! sections 4.8.3.5 (NaNs), 4.9.2 (precedence of exceptions), 10.2.3 (MXCSR), 11.5.2.1 (invalid operations) and 14.5.2
+//! (FMA).
 
-use super::{ExceptionFlags, Format, RoundingMode, mul_add, nan::is_nan, nan::propagate};
+use super::{
+    ExceptionFlags, Format, Integer, RoundingMode, mul_add, nan::is_nan, nan::propagate, to_integer,
+};
 use crate::Fcsr;
 
 impl Fcsr {
     /// Private: an operand was subnormal. Only recorded with [`SSE_RULES`](Self::SSE_RULES).
     pub const SUBNORMAL: u32 = 1 << 21;
-    /// Private: subnormal operands are recorded, and fused operations return the first NaN of their operands.
+    /// Private: subnormal operands are recorded; operations return the first NaN of their operands, or a negative
+    /// default NaN; a number that does not fit an integer becomes the smallest one.
     pub const SSE_RULES: u32 = 1 << 29;
     /// Private: subnormal operands count as zeros.
     pub const FLUSH_OPERANDS: u32 = 1 << 30;
@@ -52,6 +56,25 @@ impl Rules {
         // Tiny results in half precision are kept.
         if self.has(Fcsr::FLUSH_RESULTS) && is_tiny && To::BITS > 16 {
             return (value & To::SIGN, raised | ExceptionFlags::UNDERFLOW | ExceptionFlags::INEXACT);
+        }
+        // A conversion to another format keeps the only NaN there is.
+        if self.has(Fcsr::SSE_RULES) && From::BITS == To::BITS && is_nan::<To>(value) {
+            let first = operands.into_iter().find(|operand| is_nan::<From>(*operand));
+            return (first.map_or(To::SIGN | To::DEFAULT_NAN, |nan| nan | To::QUIET), raised);
+        }
+        (value, raised)
+    }
+
+    /// Rounds `operand` to an integer of type `to`, as [`to_integer`] does.
+    pub fn to_integer<F: Format>(
+        self,
+        operand: u64,
+        to: Integer,
+        mode: RoundingMode,
+    ) -> (u64, ExceptionFlags) {
+        let (value, raised) = to_integer::<F>(self.flushed::<F>(operand), to, mode);
+        if self.has(Fcsr::SSE_RULES) && raised.intersects(ExceptionFlags::INVALID) {
+            return (1 << (to.bits - 1), raised);
         }
         (value, raised)
     }

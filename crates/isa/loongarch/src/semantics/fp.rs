@@ -128,15 +128,15 @@ macro_rules! compare {
 macro_rules! to_integer {
     ($format:ty, $integer:ident) => {
         |state, i, _| {
-            let operand = state.fcsr.rules().flushed::<$format>(state.f(i.j));
-            let result = float::to_integer::<$format>(operand, Integer::$integer, state.fcsr.rounding_mode());
+            let mode = state.fcsr.rounding_mode();
+            let result = state.fcsr.rules().to_integer::<$format>(state.f(i.j), Integer::$integer, mode);
             write_result(state, i, Integer::$integer.bits, result)
         }
     };
     ($format:ty, $integer:ident, $mode:ident) => {
         |state, i, _| {
-            let operand = state.fcsr.rules().flushed::<$format>(state.f(i.j));
-            let result = float::to_integer::<$format>(operand, Integer::$integer, RoundingMode::$mode);
+            let mode = RoundingMode::$mode;
+            let result = state.fcsr.rules().to_integer::<$format>(state.f(i.j), Integer::$integer, mode);
             write_result(state, i, Integer::$integer.bits, result)
         }
     };

@@ -133,5 +133,6 @@ pairs! {
     SQRTPS = VEX_Vsqrtps_xmm_xmmm128, VEX_Vsqrtps_ymm_ymmm256;
     SQRTPD = VEX_Vsqrtpd_xmm_xmmm128, VEX_Vsqrtpd_ymm_ymmm256;
     CVTDQ2PS = VEX_Vcvtdq2ps_xmm_xmmm128, VEX_Vcvtdq2ps_ymm_ymmm256;
+    CVTPS2DQ = VEX_Vcvtps2dq_xmm_xmmm128, VEX_Vcvtps2dq_ymm_ymmm256;
     CVTTPS2DQ = VEX_Vcvttps2dq_xmm_xmmm128, VEX_Vcvttps2dq_ymm_ymmm256;
 }

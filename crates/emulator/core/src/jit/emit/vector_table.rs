@@ -171,6 +171,7 @@ pub(super) static UNARY: Table<Pair> = Table::new(|| {
         (Op::VfsqrtD, Op::XvfsqrtD, SQRTPD),
         (Op::VffintSW, Op::XvffintSW, CVTDQ2PS),
         (Op::VftintrzWS, Op::XvftintrzWS, CVTTPS2DQ),
+        (Op::VftintWS, Op::XvftintWS, CVTPS2DQ),
     ])
 });
 

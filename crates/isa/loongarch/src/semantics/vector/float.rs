@@ -274,7 +274,7 @@ fn compare<F: Format, const CONDITION: u32>(half: &Operands, rounding: &mut Roun
 /// Converts each lane to an integer of the same width.
 fn to_integer<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     let (mode, rules) = (mode::<MODE>(rounding), rounding.rules);
-    unary::<F>(half, rounding, |j, _| float::to_integer::<F>(rules.flushed::<F>(j), I::TYPE, mode))
+    unary::<F>(half, rounding, |j, _| rules.to_integer::<F>(j, I::TYPE, mode))
 }
 
 /// Converts to integers of half the width. The lanes of k become the low 64 bits, those of j the high 64 bits.
@@ -282,7 +282,7 @@ fn to_words<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut R
     let (mode, rules) = (mode::<MODE>(rounding), rounding.rules);
     lanes(I::TYPE.bits, rounding, |i, _| {
         let (source, i) = pair(half, i, 128 / F::BITS);
-        float::to_integer::<F>(rules.flushed::<F>(lane(source, F::BITS, i)), I::TYPE, mode)
+        rules.to_integer::<F>(lane(source, F::BITS, i), I::TYPE, mode)
     })
 }
 
@@ -295,9 +295,7 @@ fn pair(half: &Operands, index: u32, count: u32) -> (u128, u32) {
 /// Converts the lanes in the low 64 bits of j to integers of twice the width.
 fn low_to_long<F: Format, I: Int, const MODE: u8>(half: &Operands, rounding: &mut Rounding) -> u128 {
     let (mode, rules) = (mode::<MODE>(rounding), rounding.rules);
-    lanes(I::TYPE.bits, rounding, |i, _| {
-        float::to_integer::<F>(rules.flushed::<F>(lane(half.j, F::BITS, i)), I::TYPE, mode)
-    })
+    lanes(I::TYPE.bits, rounding, |i, _| rules.to_integer::<F>(lane(half.j, F::BITS, i), I::TYPE, mode))
 }
 
 /// Like [`low_to_long`], for the lanes in the high 64 bits.

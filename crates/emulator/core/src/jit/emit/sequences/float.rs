@@ -30,16 +30,15 @@ pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
         let upper = [One(PSHUFD, A, J, UPPER_HALF), Narrow(code, D, A)];
         if is_upper { upper.to_vec() } else { vec![Narrow(code, D, J)] }
     };
+    let narrowed = |code| vec![Narrow(code, A, K), Narrow(code, B, J), Two(PUNPCKLQDQ, D, A, B)];
     match (mnemonic.stem, mnemonic.formats) {
         ("fcvtl", "d.s") => Some(widened(Code::VEX_Vcvtps2pd_xmm_xmmm64, false)),
         ("fcvth", "d.s") => Some(widened(Code::VEX_Vcvtps2pd_xmm_xmmm64, true)),
         ("ffintl", "d.w") => Some(widened(Code::VEX_Vcvtdq2pd_xmm_xmmm64, false)),
         ("ffinth", "d.w") => Some(widened(Code::VEX_Vcvtdq2pd_xmm_xmmm64, true)),
-        ("fcvt", "s.d") => Some(vec![
-            Narrow(Code::VEX_Vcvtpd2ps_xmm_xmmm128, A, K),
-            Narrow(Code::VEX_Vcvtpd2ps_xmm_xmmm128, B, J),
-            Two(PUNPCKLQDQ, D, A, B),
-        ]),
+        ("fcvt", "s.d") => Some(narrowed(Code::VEX_Vcvtpd2ps_xmm_xmmm128)),
+        ("ftint", "w.d") => Some(narrowed(Code::VEX_Vcvtpd2dq_xmm_xmmm128)),
+        ("ftintrz", "w.d") => Some(narrowed(Code::VEX_Vcvttpd2dq_xmm_xmmm128)),
         _ => None,
     }
 }
