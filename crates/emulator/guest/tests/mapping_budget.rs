@@ -31,6 +31,7 @@ fn a_guest_without_free_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() 
         space.map_zeros(FIRST + index * page, page, protection)
     };
     space.map_zeros(WHOLE, 3 * page, WRITABLE).unwrap();
+    space.map_zeros(FIRST - 2 * page, 2 * page, READABLE).unwrap();
 
     let mapped_count = (0..MAPPINGS).take_while(|index| map(*index).is_ok()).count() as u64;
     assert!((10_000..MAPPINGS).contains(&mapped_count), "{mapped_count}");
@@ -46,8 +47,8 @@ fn a_guest_without_free_mappings_gets_enomem_and_the_emulator_keeps_a_reserve() 
     let sum: usize = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
     assert_eq!((blocks.len(), sum), (200, 49 * 50 / 2));
 
-    // Unmapping whole mappings frees some of the limit.
-    space.unmap(FIRST, 1000 * page).unwrap();
+    // Unmapping whole mappings, and the end of another one, frees some of the limit.
+    space.unmap(FIRST - page, 1001 * page).unwrap();
     assert_eq!(map(0), Ok(()));
     space.unmap(WHOLE + page, page).unwrap();
     space.unmap(FIRST, mapped_count * page).unwrap();

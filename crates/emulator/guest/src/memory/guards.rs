@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::address_space::{AddressSpace, writable_views};
-use super::mappings::{Mapping, Marks};
+use super::mappings::{Mapping, Mappings, Marks};
 use crate::Errno;
 
 impl AddressSpace {
@@ -64,6 +64,27 @@ impl AddressSpace {
         if is_whole { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 
+    /// Moves guards from `old` to `new`, the places of a mapping before and after mremap(2).
+    pub(super) fn move_guards(
+        &self,
+        map: &mut Mappings,
+        guards: Vec<(Range<u64>, Mapping)>,
+        old: &Range<u64>,
+        new: &Range<u64>,
+    ) -> Result<(), Errno> {
+        for (piece, guard) in guards {
+            if map.at(piece.start).is_some_and(|(_, left)| left.marks.is_guard) {
+                map.insert(piece.clone(), guard.without_guard());
+            }
+            map.insert(piece.start - old.start + new.start..piece.end - old.start + new.start, guard);
+        }
+        // Memory that the mapping has grown by has the host permissions of its last page.
+        for (piece, mapping) in [map.within(old.clone()), map.within(new.clone())].concat() {
+            self.protect_host(&piece, &mapping)?;
+        }
+        Ok(())
+    }
+
     fn discard_contents(&self, piece: &Range<u64>) {
         // SAFETY: inside a guest mapping. A locked page keeps its contents, which no access reaches.
         unsafe {
@@ -108,6 +129,39 @@ mod tests {
         space.set_guards(START, 4 * PAGE_BYTES, false).unwrap();
         assert_eq!(space.memory().load::<u64>(guard), Ok(0));
         assert_eq!(space.memory().load::<u64>(START), Ok(7));
+    }
+
+    #[test]
+    fn guards_move_with_their_mapping() {
+        let space = space();
+        let guard = START + PAGE_BYTES;
+        let reads = |at: u64| space.memory().load::<u64>(at).ok();
+        space.set_guards(guard, PAGE_BYTES, true).unwrap();
+        let moved = space.remap(START, 4 * PAGE_BYTES, 8 * PAGE_BYTES, libc::MREMAP_MAYMOVE, 0);
+        assert_eq!(moved, Ok(START), "it grows in place");
+        let fixed = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        let new = START + 32 * PAGE_BYTES;
+        assert_eq!(space.remap(START, 8 * PAGE_BYTES, 9 * PAGE_BYTES, fixed, new), Ok(new));
+        let found: Vec<_> = (0..9).map(|page| reads(new + page * PAGE_BYTES)).collect();
+        let [seven, zero] = [Some(7), Some(0)];
+        assert_eq!(found, [seven, None, seven, seven, zero, zero, zero, zero, zero]);
+        assert_eq!(reads(START), None);
+        // The first and the last page are guards; the memory behind the last one is not.
+        space.set_guards(new, PAGE_BYTES, true).unwrap();
+        space.set_guards(new + 8 * PAGE_BYTES, PAGE_BYTES, true).unwrap();
+        let last = new + 32 * PAGE_BYTES;
+        assert_eq!(space.remap(new, 9 * PAGE_BYTES, 10 * PAGE_BYTES, fixed, last), Ok(last));
+        let found: Vec<_> = (0..10).map(|page| reads(last + page * PAGE_BYTES)).collect();
+        assert_eq!(found, [None, None, seven, seven, zero, zero, zero, zero, None, zero]);
+        space.set_guards(last, 10 * PAGE_BYTES, false).unwrap();
+        space.memory().store(last, 3u64).unwrap();
+        // With MREMAP_DONTUNMAP the guards leave the old place.
+        space.set_guards(last, PAGE_BYTES, true).unwrap();
+        let keep = fixed | libc::MREMAP_DONTUNMAP;
+        let bytes = 10 * PAGE_BYTES;
+        assert_eq!(space.remap(last, bytes, bytes, keep, START), Ok(START));
+        assert_eq!((reads(START), reads(START + 2 * PAGE_BYTES)), (None, seven));
+        assert_eq!((reads(last), reads(last + 2 * PAGE_BYTES)), (zero, zero));
     }
 
     #[test]

@@ -122,6 +122,11 @@ impl Mapping {
         if self.marks.is_guard { libc::PROT_NONE } else { self.protection.host_bits(&self.origin) }
     }
 
+    /// The same mapping without a guard.
+    pub(super) fn without_guard(&self) -> Self {
+        Self { marks: Marks { is_guard: false, ..self.marks }, ..self.clone() }
+    }
+
     fn advanced(&self, by: u64) -> Self {
         let offset = if self.origin.is_file || self.shared { self.offset.wrapping_add(by) } else { 0 };
         Self { offset, ..self.clone() }
@@ -321,6 +326,25 @@ impl Mappings {
     /// Whether an end of `range` is inside a mapping.
     pub fn would_split(&self, range: &Range<u64>) -> bool {
         [range.start, range.end].iter().any(|&at| self.at(at).is_some_and(|(found, _)| found.start < at))
+    }
+
+    /// Whether `range` is inside a mapping that extends beyond both of its ends.
+    pub fn is_inside_one(&self, range: &Range<u64>) -> bool {
+        self.at(range.start).is_some_and(|(found, _)| found.start < range.start && range.end < found.end)
+    }
+
+    /// The end of the mapping that contains `address`, together with those after it that differ only in being guard
+    /// regions. The program sees them as one mapping.
+    pub fn end_with_guards(&self, address: u64) -> Option<u64> {
+        let (mut run, first) = self.at(address)?;
+        let first = first.without_guard();
+        while let Some((next, mapping)) = self.at(run.end) {
+            if mapping.without_guard() != first.advanced(next.start - run.start) {
+                break;
+            }
+            run.end = next.end;
+        }
+        Some(run.end)
     }
 
     /// The number of changes to device windows.
