@@ -220,6 +220,31 @@ static void syndromes(void) {
     printf("syndromes: %d wrong, the last is of signal %d, code %d\n", wrong, caught, code);
 }
 
+// Compare-and-swap needs a writable page even if the comparison fails.
+static void failing_swaps(void) {
+    char *page = mmap(0, 16384, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    memset(page, 7, 16384);
+    mprotect(page, 16384, PROT_READ);
+    __asm__ volatile(".arch_extension lse");
+    static const char *const names[] = {"cas x", "casal w", "casab", "caslh", "casp x", "caspal w", "ldadd"};
+    for (int how = 0; how < 7; how++) {
+        uint64_t expected = 1, value = 2;
+        caught = 0;
+        if (!sigsetjmp(back, 1)) {
+            switch (how) {
+            case 0: __asm__ volatile("cas %0, %1, [%2]" : "+r"(expected) : "r"(value), "r"(page) : "memory"); break;
+            case 1: __asm__ volatile("casal %w0, %w1, [%2]" : "+r"(expected) : "r"(value), "r"(page) : "memory"); break;
+            case 2: __asm__ volatile("casab %w0, %w1, [%2]" : "+r"(expected) : "r"(value), "r"(page) : "memory"); break;
+            case 3: __asm__ volatile("caslh %w0, %w1, [%2]" : "+r"(expected) : "r"(value), "r"(page) : "memory"); break;
+            case 4: __asm__ volatile("mov x0, #1\n\tmov x1, #1\n\tcasp x0, x1, x2, x3, [%0]" : : "r"(page) : "x0", "x1", "memory"); break;
+            case 5: __asm__ volatile("mov x0, #1\n\tmov x1, #1\n\tcaspal w0, w1, w2, w3, [%0]" : : "r"(page) : "x0", "x1", "memory"); break;
+            case 6: __asm__ volatile("ldadd %0, %0, [%1]" : "+r"(expected) : "r"(page) : "memory"); break;
+            }
+        }
+        printf("%s: %s\n", names[how], caught == SIGSEGV && code == SEGV_ACCERR && where == page ? "refused" : "no fault");
+    }
+}
+
 int main(void) {
     tags();
     pairs();
@@ -245,6 +270,7 @@ int main(void) {
     caught = 0;
     alignment();
     syndromes();
+    failing_swaps();
     caught = 0;
     volatile int zero = 0, five = 5;
     printf("a division by zero: %d\n", five / zero);

@@ -230,14 +230,16 @@ impl Lowering<'_> {
         }
         let old = self.temporary();
         let (load, store) = if is_wide { (La::LlD, La::ScD) } else { (La::LlW, La::ScW) };
-        let (retry, end) = (self.assembler.label(), self.assembler.label());
+        let (retry, write) = (self.assembler.label(), self.assembler.label());
         self.assembler.place(retry);
         self.assembler.immediate(load, old, base, 0);
-        self.assembler.jump(Code { j: old, d: expected, ..Code::new(La::Bne) }, JumpTarget::Label(end));
         self.assembler.copy(TRUTH, value);
+        self.assembler.jump(Code { j: old, d: expected, ..Code::new(La::Beq) }, JumpTarget::Label(write));
+        // A failed comparison writes the old value, and thus faults on a page that is not writable.
+        self.assembler.copy(TRUTH, old);
+        self.assembler.place(write);
         self.assembler.immediate(store, TRUTH, base, 0);
         self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, JumpTarget::Label(retry));
-        self.assembler.place(end);
         self.barrier(FULL);
         self.put_sum(i.rm(), old, is_wide);
     }
@@ -254,7 +256,7 @@ impl Lowering<'_> {
         }
         let base = self.base(i);
         let [low, high, spare] = [(); 3].map(|()| self.temporary());
-        let (retry, end) = (self.assembler.label(), self.assembler.label());
+        let [retry, differs, end] = [(); 3].map(|()| self.assembler.label());
         let differ = |j, d| Code { j, d, ..Code::new(La::Bne) };
         if is_wide {
             self.assembler.place(retry);
@@ -262,7 +264,7 @@ impl Lowering<'_> {
             self.assembler.immediate(La::LdD, high, base, 8);
             for (old, number) in [(low, expected[0]), (high, expected[1])] {
                 let comparand = self.value_in(number, spare);
-                self.assembler.jump(differ(old, comparand), JumpTarget::Label(end));
+                self.assembler.jump(differ(old, comparand), JumpTarget::Label(differs));
             }
             let first = self.value_in(values[0], TRUTH);
             self.assembler.copy(TRUTH, first);
@@ -278,8 +280,19 @@ impl Lowering<'_> {
             joined(self, spare, expected);
             self.assembler.place(retry);
             self.assembler.immediate(La::LlD, low, base, 0);
-            self.assembler.jump(differ(low, spare), JumpTarget::Label(end));
+            self.assembler.jump(differ(low, spare), JumpTarget::Label(differs));
             joined(self, TRUTH, values);
+            self.assembler.immediate(La::ScD, TRUTH, base, 0);
+        }
+        self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Bnez) }, JumpTarget::Label(end));
+        self.assembler.go(JumpTarget::Label(retry));
+        // A failed comparison writes the old values. It thus faults on a page that is not writable, and no other thread
+        // has written one of them between the loads.
+        self.assembler.place(differs);
+        self.assembler.copy(TRUTH, low);
+        if is_wide {
+            self.assembler.three(La::ScQ, TRUTH, base, high);
+        } else {
             self.assembler.immediate(La::ScD, TRUTH, base, 0);
         }
         self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Beqz) }, JumpTarget::Label(retry));

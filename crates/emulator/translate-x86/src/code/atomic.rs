@@ -195,6 +195,8 @@ impl Lowering<'_> {
         self.assembler.place(differs);
         self.assembler.copy(SCRATCH, low);
         self.atomic_three(La::ScQ, SCRATCH, high, address);
+        // Another thread may have written between the loads.
+        self.branch_to(La::Beqz, SCRATCH, 0, retry);
         self.assembler.copy(RAX, low);
         self.assembler.copy(RDX, high);
         self.assembler.immediate(La::Ori, NOT_ZERO, 0, 1);
