@@ -127,6 +127,35 @@ fn cycles_depend_on_the_stack_offset_but_not_on_folder_or_name() {
     assert!(lower.iter().any(|found| *found != by_path), "another stack, the same cycles");
 }
 
+/// Prints the target of the symbolic link that its argument names.
+const PRINT_LINK: [u32; 15] = [
+    load(A1, SP, 16),
+    add(SP, SP, -512),
+    add(A0, ZERO, -100),
+    add(A2, SP, 0),
+    add(A3, ZERO, 512),
+    add(A7, ZERO, 78),
+    SYSCALL,
+    store(A0, SP, 504),
+    load(A2, SP, 504),
+    add(A1, SP, 0),
+    add(A0, ZERO, 1),
+    add(A7, ZERO, 64),
+    SYSCALL,
+    EXIT[0],
+    EXIT[1],
+];
+/// Exits with the result of faccessat for its argument.
+const EXIT_WITH_ACCESS: [u32; 8] = [
+    load(A1, SP, 16),
+    add(A0, ZERO, -100),
+    add(A2, ZERO, 0),
+    add(A3, ZERO, 0),
+    add(A7, ZERO, 48),
+    SYSCALL,
+    EXIT[0],
+    EXIT[1],
+];
 /// Exits with the lowest byte of the stack pointer.
 const EXIT_WITH_STACK_POINTER: [u32; 3] = [add(A0, SP, 0), EXIT[0], EXIT[1]];
 /// Exits with the lowest byte of getuid's result.
@@ -173,6 +202,39 @@ fn a_simulated_program_sees_constant_names_that_work() {
         assert!((3..100).contains(&opened), "{path}: {opened}");
     }
     assert!(run_simulated(&opener, &["/longma/program/nothing"]).status.code().unwrap() > 100);
+}
+
+#[test]
+fn the_directory_of_constant_names_exists_and_links_show_no_path_of_the_host() {
+    let folder = tempdir().unwrap();
+    let host = folder.path().canonicalize().unwrap();
+    let put = |name: &str, code: &[u32]| place(&host, name, &executable(code, &[]));
+    let (access, link) = (put("access", &EXIT_WITH_ACCESS), put("link", &PRINT_LINK));
+    std::os::unix::fs::symlink(host.join("access"), host.join("pointer")).unwrap();
+    let run = |program: &Path, argument: &str| {
+        let mut command = longma_run();
+        finish(command.arg("--fixed-names").arg(program).arg(argument).current_dir(&host))
+    };
+    for path in ["/longma", "/longma/", "/longma/.", "/longma/program", "/longma/here", "/longma/../proc"] {
+        assert_eq!(run(&access, path).status.code(), Some(0), "{path}");
+    }
+    for path in ["/longma/proc", "/longma/nothing"] {
+        assert_eq!(run(&access, path).status.code(), Some(256 - 2), "{path}");
+    }
+    for (path, target) in [
+        ("pointer", "/longma/program/access"),
+        ("/longma/here/pointer", "/longma/program/access"),
+        ("/proc/self/cwd", "/longma/here"),
+        ("/proc/thread-self/cwd", "/longma/here"),
+    ] {
+        assert_eq!(text(&run(&link, path).stdout), target, "{path}");
+    }
+    let mut command = longma_run();
+    let opened = std::fs::File::open(host.join("access")).unwrap();
+    let output = finish(
+        command.arg("--fixed-names").arg(&link).arg("/proc/self/fd/0").current_dir(&host).stdin(opened),
+    );
+    assert_eq!(text(&output.stdout), "/longma/program/access");
 }
 
 #[test]

@@ -245,6 +245,8 @@ fn system_calls_are_printed_to_standard_error_or_to_a_file() {
         output.stderr.is_empty() && calls.contains("exit_group(7)") && !calls.contains("before"),
         "{calls}"
     );
+    let output = finish(longma_run().args(["--strace-out", "/dev/null"]).arg(&spinner));
+    assert_eq!((text(&output.stderr), output.status.code()), (String::new(), Some(7)));
 }
 
 #[test]

@@ -149,7 +149,11 @@ fn tracer(trace: SystemCallTrace, say: &Sink) -> Result<Option<Sink>, Failure> {
         .create(true)
         .append(true)
         .open(&path)
-        .and_then(|file| if trace.appends { Ok(file) } else { file.set_len(0).map(|()| file) })
+        .and_then(|file| {
+            // Devices and pipes have no length.
+            let is_emptied = !trace.appends && file.metadata()?.is_file();
+            if is_emptied { file.set_len(0).map(|()| file) } else { Ok(file) }
+        })
         .and_then(descriptors::Messages::to)
         .map_err(|error| Failure::host(&format!("write to {}", path.display()), &error))?;
     Ok(Some(Arc::new(move |line| file.line(line))))

@@ -3,8 +3,10 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
+/// The directory that the constant names are in. It looks like a directory of the host, but no other name in it exists.
+const PARENT: &str = "/longma";
 /// The guest's name of the directory in the program's path.
 const PROGRAM: &str = "/longma/program";
 /// The guest's name of the directory of the program file, if the program's path is a symbolic link into another
@@ -58,8 +60,13 @@ impl FixedIdentity {
     /// Converts a guest path to a host path.
     pub fn host(&self, path: Vec<u8>) -> Vec<u8> {
         let named = Path::new(OsStr::from_bytes(&path));
-        let translated =
-            self.folders.iter().find_map(|(name, folder)| replace_prefix(named, Path::new(name), folder));
+        let mut folders = self.folders.iter();
+        let below = folders.find_map(|(name, folder)| replace_prefix(named, Path::new(name), folder));
+        let translated = below.or_else(|| {
+            let parent = named.strip_prefix(PARENT).ok().filter(|_| !self.folders.is_empty())?;
+            let is_above = parent.components().next().is_none_or(|first| first == Component::ParentDir);
+            is_above.then(|| Path::new("/").join(parent))
+        });
         translated.map_or(path, |host| host.into_os_string().into_vec())
     }
 
@@ -68,13 +75,19 @@ impl FixedIdentity {
         self.guest_name(host, &[PROGRAM, TARGET])
     }
 
-    /// The guest's name of a file or directory in the initial working directory. Other paths are unchanged.
-    pub fn of_work(&self, host: &Path) -> PathBuf {
-        self.guest_name(host, &[WORK])
+    /// The guest's name of a file or directory in one of the directories. Other paths are unchanged.
+    pub fn of_file(&self, host: &Path) -> PathBuf {
+        self.guest_name(host, &[PROGRAM, TARGET, WORK])
+    }
+
+    /// The guest's name of the working directory. Other paths than those of [`Self::of_file`] are unchanged.
+    pub fn of_working_directory(&self, host: &Path) -> PathBuf {
+        self.guest_name(host, &[WORK, PROGRAM, TARGET])
     }
 
     fn guest_name(&self, host: &Path, names: &[&str]) -> PathBuf {
-        let folders = self.folders.iter().filter(|(name, _)| names.contains(name));
+        let folders =
+            names.iter().flat_map(|wanted| self.folders.iter().filter(move |(name, _)| name == wanted));
         let guest_names = folders.filter_map(|(name, folder)| replace_prefix(host, folder, Path::new(name)));
         // The directory closest to the file: `/a/b/../fft` is in `/a/b/..`, and its path begins with `/a`, too.
         let closest = guest_names.min_by_key(|name| name.components().count());
@@ -102,14 +115,21 @@ mod tests {
             ("/longma/here", "/home/u"),
             ("/longma/here/data/1", "/home/u/data/1"),
             ("/longma/hereabouts", "/longma/hereabouts"),
+            ("/longma", "/"),
+            ("/longma/", "/"),
+            ("/longma/..", "/.."),
+            ("/longma/../etc/passwd", "/../etc/passwd"),
+            ("/longma/etc", "/longma/etc"),
+            ("/longmasters", "/longmasters"),
             ("relative", "relative"),
         ] {
             assert_eq!(names.host(guest.into()), host.as_bytes(), "{guest}");
         }
         assert_eq!(names.of_program(Path::new("/home/u/bin/fft")), Path::new("/longma/program/fft"));
         assert_eq!(names.of_program(Path::new("/usr/lib/libc.so")), Path::new("/usr/lib/libc.so"));
-        assert_eq!(names.of_work(Path::new("/home/u")), Path::new("/longma/here"));
-        assert_eq!(names.of_work(Path::new("/tmp")), Path::new("/tmp"));
+        assert_eq!(names.of_working_directory(Path::new("/home/u")), Path::new("/longma/here"));
+        assert_eq!(names.of_file(Path::new("/home/u/bin/fft")), Path::new("/longma/program/fft"));
+        assert_eq!(names.of_file(Path::new("/tmp")), Path::new("/tmp"));
     }
 
     #[test]

@@ -153,11 +153,13 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
     let text = guest_path(process, path)?;
     let guest_target = match ProcFile::find(process, directory as RawFd, &text) {
         Some(ProcFile::Executable) => Some(process.guest_executable().into_os_string().into_vec()),
-        _ if text == b"/proc/self/cwd" && process.fixed_identity.is_some() => {
+        _ if matches!(&text[..], b"/proc/self/cwd" | b"/proc/thread-self/cwd")
+            && process.fixed_identity.is_some() =>
+        {
             Some(working_directory(process)?)
         }
         _ if process.root.is_confined() => confined_link(process, &text)?,
-        _ => None,
+        _ => constant_target(process, directory as i32, &text)?,
     };
     if let Some(target) = guest_target {
         let truncated = &target[..target.len().min(size as usize)];
@@ -172,6 +174,23 @@ pub(crate) fn readlinkat(thread: &mut Thread, [directory, path, result, size, ..
             host_call(libc::SYS_readlinkat, [resolved.directory(), resolved.path(), result, size, 0, 0])
         }
     })
+}
+
+/// The target of a symbolic link as a guest with constant names sees it; `None` without such names.
+fn constant_target(process: &Process, directory: RawFd, path: &[u8]) -> Result<Option<Vec<u8>>, Errno> {
+    let Some(names) = &process.fixed_identity else { return Ok(None) };
+    let link = ResolvedPath::of(process, directory, path, Follow::No)?;
+    let mut target = vec![0u8; libc::PATH_MAX as usize];
+    let arguments = [link.directory(), link.path(), target.as_mut_ptr() as u64, target.len() as u64, 0, 0];
+    // SAFETY: the path and the buffer are live.
+    let length = unsafe { host_call(libc::SYS_readlinkat, arguments) }?;
+    target.truncate(length as usize);
+    let is_absolute = target.starts_with(b"/");
+    Ok(Some(if is_absolute {
+        names.of_file(Path::new(OsStr::from_bytes(&target))).into_os_string().into_vec()
+    } else {
+        target
+    }))
 }
 
 /// The target of a /proc link as a confined guest sees it.
@@ -348,7 +367,9 @@ pub(crate) fn chdir(thread: &mut Thread, [path, ..]: Arguments) -> Returned {
 fn working_directory(process: &Process) -> Result<Vec<u8>, Errno> {
     let path = process.root.working_directory()?;
     Ok(match &process.fixed_identity {
-        Some(names) => names.of_work(Path::new(OsStr::from_bytes(&path))).into_os_string().into_vec(),
+        Some(names) => {
+            names.of_working_directory(Path::new(OsStr::from_bytes(&path))).into_os_string().into_vec()
+        }
         None => path,
     })
 }

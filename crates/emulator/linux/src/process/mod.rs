@@ -322,7 +322,7 @@ impl Process {
         let names = self.fixed_identity.as_ref().filter(|_| name.starts_with('/'));
         names.map_or_else(
             || name.into(),
-            |names| names.of_program(Path::new(name)).to_string_lossy().into_owned(),
+            |names| names.of_file(Path::new(name)).to_string_lossy().into_owned(),
         )
     }
 
