@@ -299,6 +299,28 @@ fn x86_faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
+fn x86_single_steps_trap_after_each_instruction() {
+    check_x86("traps", 0);
+}
+
+#[test]
+fn x86_programs_enter_the_kernel_as_older_ones_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join("legacy");
+    if !compile_x86("legacy", &["-static", "-no-pie"], &program) {
+        return;
+    }
+    let expected = std::fs::read_to_string(source("x86", "legacy").with_extension("txt")).unwrap();
+    let runner = runner();
+    let runner = runner.to_str().unwrap();
+    // Not natively: the host's kernel may have been built without either.
+    for command in [&[runner][..], &[runner, "--interpret"]] {
+        let (printed, exit_status) = run(command, &program);
+        assert_eq!((printed, ending(exit_status)), (expected.clone(), 7), "{command:?}");
+    }
+}
+
+#[test]
 fn x86_signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart() {
     check_x86("signals", 7);
 }

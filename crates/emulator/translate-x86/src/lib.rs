@@ -110,6 +110,14 @@ impl FrontEnd for X86_64 {
         (*access != Access::Execute).then(|| (instruction, instruction.next_ip()))
     }
 
+    fn kernel_code(pc: u64) -> Option<u32> {
+        system::vsyscall_code(pc)
+    }
+
+    fn is_single_stepping(state: &State) -> bool {
+        service::kept_flags(state) & service::TF != 0
+    }
+
     fn missed_target(state: &State, _: &dyn Fn(u64) -> Option<u8>) -> u64 {
         state.r(TARGET)
     }
@@ -133,6 +141,9 @@ impl FrontEnd for X86_64 {
     }
 
     fn call(state: &mut State, buffer: u64, memory: &dyn UserMemory) -> SyscallAction<ResultConversion> {
+        if system::is_interrupt(state.pc, memory) {
+            return system::prepare_32_bit(state, buffer, memory);
+        }
         // RDI, RSI, RDX, R10, R8, R9.
         let arguments = [7, 6, 2, 10, 8, 9].map(|number: usize| state.r(GENERAL[number]));
         system::prepare(state.r(RAX), arguments, state, buffer, memory)

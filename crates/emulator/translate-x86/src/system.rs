@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use longma_loongarch::State;
 
-use super::registers::{GS_BASE, THREAD_POINTER};
+use super::registers::{GENERAL, GS_BASE, RAX, THREAD_POINTER};
 use longma_translate::calls::{Calls, fetch, store, word};
 use longma_translate::front_end::{self, CallResult, UserMemory};
 
@@ -87,6 +87,130 @@ pub fn prepare(
         (None, None) => SyscallAction::Done(Err(ENOSYS)),
     }
 }
+
+/// The page with the oldest form of three system calls, which programs may execute but not read.
+const VSYSCALL_PAGE: u64 = 0xffff_ffff_ff60_0000;
+/// The distance of the calls in that page: gettimeofday, time and getcpu.
+const VSYSCALL_BYTES: u64 = 0x400;
+
+/// The word at `pc` of the vsyscall page. Each call is `mov $number, %rax`, `syscall` and `ret`. Source: Linux
+/// arch/x86/entry/vsyscall/vsyscall_emu_64.S.
+pub fn vsyscall_code(pc: u64) -> Option<u32> {
+    let at = pc.checked_sub(VSYSCALL_PAGE)?;
+    let [low, high] = [96u16, 201, 309].get((at / VSYSCALL_BYTES) as usize)?.to_le_bytes();
+    let code = [0x48, 0xc7, 0xc0, low, high, 0, 0, 0x0f, 0x05, 0xc3, 0xcc, 0xcc];
+    let word = code.chunks_exact(4).nth((at % VSYSCALL_BYTES / 4) as usize)?;
+    word.try_into().ok().map(u32::from_le_bytes)
+}
+
+/// Whether the system call at `pc` is INT 80h.
+pub fn is_interrupt(pc: u64, memory: &dyn UserMemory) -> bool {
+    let mut code = [0; 2];
+    memory.read(pc, &mut code) && code == [0xcd, 0x80]
+}
+
+/// Decodes a 32-bit system call (INT 80h). Those whose structures have another layout do not exist.
+pub fn prepare_32_bit(state: &mut State, buffer: u64, memory: &dyn UserMemory) -> SyscallAction {
+    /// Added to the numbers of calls that do not exist, for the message.
+    const CALLS_OF_32_BITS: u64 = 1 << 32;
+    const LSEEK: u64 = 19;
+    const WAITPID: u64 = 7;
+    let number = state.r(RAX) & 0xffff_ffff;
+    // EBX, ECX, EDX, ESI, EDI, EBP.
+    let mut arguments = [3, 1, 2, 6, 7, 5].map(|number: usize| state.r(GENERAL[number]) & 0xffff_ffff);
+    match number {
+        LSEEK => arguments[1] = i64::from(arguments[1] as i32) as u64,
+        WAITPID => arguments[3] = 0,
+        _ => {}
+    }
+    match CALLS_32.binary_search_by_key(&number, |(number, _)| *number) {
+        Ok(found) => prepare(CALLS_32[found].1, arguments, state, buffer, memory),
+        Err(_) => SyscallAction::Call(CALLS_OF_32_BITS + number, arguments, ResultConversion::Nothing),
+    }
+}
+
+/// The 32-bit system calls whose arguments are numbers, strings and bytes, and the 64-bit calls that do the same. Source:
+/// Linux arch/x86/entry/syscalls/syscall_32.tbl.
+const CALLS_32: [(u64, u64); 78] = [
+    (1, 60),
+    (2, 57),
+    (3, 0),
+    (4, 1),
+    (5, 2),
+    (6, 3),
+    (7, 61),
+    (8, 85),
+    (9, 86),
+    (10, 87),
+    (12, 80),
+    (15, 90),
+    (19, 8),
+    (20, 39),
+    (27, 37),
+    (29, 34),
+    (33, 21),
+    (36, 162),
+    (37, 62),
+    (38, 82),
+    (39, 83),
+    (40, 84),
+    (41, 32),
+    (42, 22),
+    (57, 109),
+    (60, 95),
+    (61, 161),
+    (63, 33),
+    (64, 110),
+    (65, 111),
+    (66, 112),
+    (83, 88),
+    (85, 89),
+    (91, 11),
+    (94, 91),
+    (96, 140),
+    (97, 141),
+    (118, 74),
+    (122, 63),
+    (125, 10),
+    (132, 121),
+    (133, 81),
+    (144, 26),
+    (147, 124),
+    (148, 75),
+    (150, 149),
+    (151, 150),
+    (158, 24),
+    (183, 79),
+    (199, 102),
+    (200, 104),
+    (201, 107),
+    (202, 108),
+    (219, 28),
+    (224, 186),
+    (238, 200),
+    (252, 231),
+    (254, 213),
+    (270, 234),
+    (291, 253),
+    (295, 257),
+    (296, 258),
+    (301, 263),
+    (302, 264),
+    (303, 265),
+    (304, 266),
+    (305, 267),
+    (306, 268),
+    (307, 269),
+    (323, 284),
+    (328, 290),
+    (329, 291),
+    (330, 292),
+    (331, 293),
+    (355, 318),
+    (356, 319),
+    (436, 436),
+    (439, 439),
+];
 
 /// arch_prctl(2).
 fn bases([code, address, ..]: [u64; 6], state: &mut State, memory: &dyn UserMemory) -> SyscallAction {

@@ -89,6 +89,14 @@ const MAX_COPIES: u32 = 4;
 /// How often a function may be retranslated from its start. Code that becomes hot later becomes a separate unit.
 const MAX_RETRANSLATIONS: u32 = 16;
 
+/// Reads a word of the program's code, or of the kernel's that it may execute.
+///
+/// # Errors
+/// The address is not executable.
+fn fetch<F: FrontEnd>(pc: u64, memory: &dyn Memory) -> Result<u32, Fault> {
+    F::kernel_code(pc).map_or_else(|| memory.fetch(pc), Ok)
+}
+
 impl<F: FrontEnd> Engine<F> {
     /// Creates an engine without translations. All units are translated with `optimizations`.
     pub fn new(layout: Layout, optimizations: Optimizations) -> Self {
@@ -215,7 +223,7 @@ impl<F: FrontEnd> Engine<F> {
         if let Some(&existing) = existing {
             return Ok(existing);
         }
-        if self.cached.is_some() {
+        if self.cached.is_some() && !is_stop {
             self.activate(pc, memory)?;
             if let Some(&existing) = self.entries.get(&pc) {
                 return Ok(existing);
@@ -229,7 +237,10 @@ impl<F: FrontEnd> Engine<F> {
             return Ok(cold);
         }
         let is_aligned = pc.is_multiple_of(F::ALIGNMENT);
-        if !is_aligned || pc >= self.layout.limit {
+        if pc >= self.layout.limit && F::kernel_code(pc & !3).is_some() && !is_stop {
+            return self.code_of_one(pc, memory);
+        }
+        if !is_aligned || pc >= self.layout.limit && F::kernel_code(pc & !3).is_none() {
             let cause = if is_aligned { FaultCause::Unmapped } else { FaultCause::Misaligned };
             return Err(Fault { address: pc, access: Access::Execute, cause }.into());
         }
@@ -240,7 +251,7 @@ impl<F: FrontEnd> Engine<F> {
             }
         }
         let (unit, is_hot, sources) = loop {
-            memory.fetch(pc & !3).map_err(|fault| Fault { address: pc, ..fault })?;
+            fetch::<F>(pc & !3, memory).map_err(|fault| Fault { address: pc, ..fault })?;
             // Within a page, executability does not change. Only an instruction near the page's end can reach another
             // page.
             let is_near_end = pc % PAGE + MAX_INSTRUCTION_BYTES > PAGE;
@@ -263,6 +274,25 @@ impl<F: FrontEnd> Engine<F> {
         Ok(placed[&pc])
     }
 
+    /// Code for the single instruction at `pc`, before and after which all registers are architectural. Jumps to `pc` do
+    /// not lead to it.
+    ///
+    /// # Errors
+    /// As for [`Self::code_past_breakpoint`].
+    pub fn code_of_one(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
+        if let Some(&existing) = self.past_breakpoints.get(&pc) {
+            return Ok(existing);
+        }
+        let (was_debugged, is_new) =
+            (std::mem::replace(&mut self.is_debugged, true), self.breakpoints.insert(pc));
+        let code = self.code_past_breakpoint(pc, memory);
+        self.is_debugged = was_debugged;
+        if is_new {
+            self.breakpoints.remove(&pc);
+        }
+        code
+    }
+
     /// Translates the code at `pc`. The flag in the result says whether it is a hot unit.
     fn translate(
         &mut self,
@@ -271,7 +301,7 @@ impl<F: FrontEnd> Engine<F> {
         memory: &dyn Memory,
     ) -> (Unit<F::Service, F::Pending>, bool, Option<SourceWords>) {
         if self.is_debugged {
-            return (F::translate_one(pc, &|pc| memory.fetch(pc).ok()), true, None);
+            return (F::translate_one(pc, &|pc| fetch::<F>(pc, memory).ok()), true, None);
         }
         if !is_hot {
             let reader = SourceReader::new(memory, self.records_origins);

@@ -18,6 +18,9 @@ pub const SERVICE: i32 = 0x7002;
 /// The source address holds no valid instruction.
 pub const ILLEGAL: i32 = 0x7003;
 
+/// The code of the trap after an instruction of a thread that single-steps; see [`FrontEnd::is_single_stepping`].
+pub const STEPPED: u32 = 2;
+
 /// A register that is free between two source instructions: r1. Returns jump through it, so that the processor predicts
 /// them as returns.
 pub const SCRATCH: u8 = 1;
@@ -212,6 +215,8 @@ pub enum ServiceResult {
     },
     /// A repeating instruction is partially complete. Execute it again after delivering signals.
     Again,
+    /// The instruction is complete. The thread single-steps from this address, which follows it.
+    Step(u64),
 }
 
 /// The result of a system call: one or two values, or the error in the source's numbering.
@@ -295,6 +300,16 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         _fetch: &dyn Fn(u64) -> Option<u32>,
     ) -> Option<(Self::Service, u64)> {
         None
+    }
+
+    /// The aligned word at `pc` of code that Linux maps outside the program's address space and programs may execute.
+    fn kernel_code(_pc: u64) -> Option<u32> {
+        None
+    }
+
+    /// Whether the thread is to raise a trap after each instruction.
+    fn is_single_stepping(_state: &State) -> bool {
+        false
     }
 
     /// The source address of an indirect jump that missed in the lookup table. `call` maps a host return address to the

@@ -29,6 +29,12 @@ impl<F: FrontEnd> Translated<F> {
         self.with_free_area(cores, |engine, memory| engine.code_past_breakpoint(pc, memory))
     }
 
+    /// The code of the single instruction at `pc`.
+    pub(super) fn code_of_one(&self, cores: &Cores, pc: u64) -> Result<u64, CodeError> {
+        self.forget_noted(cores);
+        self.with_free_area(cores, |engine, memory| engine.code_of_one(pc, memory))
+    }
+
     /// The code of the target `pc` of the exit at `exit`, at which the thread is.
     pub(super) fn follow(&self, cores: &Cores, exit: u64, pc: u64) -> Result<u64, CodeError> {
         let mut is_first = true;

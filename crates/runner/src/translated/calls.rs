@@ -86,6 +86,7 @@ impl<F: FrontEnd> Translated<F> {
         // r1 is free between two source instructions. `resume` expects a handler's return address or 0 there.
         state.set_r(SCRATCH, 0);
         let before = state.x;
+        state.pc = source;
         let step = match call_buffer::<F>(cores) {
             Ok(buffer) => F::call(state, buffer, &view),
             Err(Errno(error)) => SyscallAction::Done(Err(error as u64)),
@@ -106,11 +107,9 @@ impl<F: FrontEnd> Translated<F> {
                 Ok((0, None))
             }
             SyscallAction::SignalReturn => {
-                state.pc = source;
                 return self.return_from_handler(on, core);
             }
             SyscallAction::Call(number, arguments, after) => {
-                state.pc = source;
                 on.enter_call(state, source + F::SYSCALL_BYTES);
                 match self.make_process_call(on, core, (code, before), (number, arguments, after)) {
                     Ok((result, still)) => {

@@ -5,7 +5,7 @@ use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{State, Trap};
 use longma_translate::engine::CodeError;
-use longma_translate::front_end::FrontEnd;
+use longma_translate::front_end::{FrontEnd, STEPPED};
 
 use super::{Translated, Translation};
 use crate::cores::Cores;
@@ -101,7 +101,47 @@ impl<'a> DebuggedThread<'a> {
     }
 }
 
+/// What happened during a single step.
+#[derive(Default)]
+struct SeenInStep {
+    /// The thread's attention was requested.
+    attention: bool,
+    /// The instruction made a system call.
+    system_call: bool,
+}
+
 impl<F: FrontEnd> Translated<F> {
+    /// Executes one instruction of a thread whose processor traps after each, and raises that trap. A processor does
+    /// not trap right after a system call.
+    pub(super) fn single_step(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
+        if core.cpu().attention.is_requested() || !self.layout.code.contains(&core.cpu().state.pc) {
+            return self.attend(on, core);
+        }
+        let state = &mut core.cpu().state;
+        let Some(position) = self.engine().position(state.pc) else {
+            return self.raise(on, state, Trap::IllegalInstruction);
+        };
+        match self.code_of_one(on.cores, position.pc) {
+            Ok(code) => state.pc = code,
+            Err(refusal) => return self.refuse(on, state, position.pc, refusal),
+        }
+        let mut seen = SeenInStep::default();
+        let outcome = self.step_to_boundary(on, core, position.pc, &mut seen);
+        on.is_at_source = false;
+        if seen.attention {
+            core.cpu().attention.request();
+        }
+        let state = &mut core.cpu().state;
+        match outcome {
+            Err(outcome) => outcome,
+            // A handler does not single-step.
+            Ok(()) if F::is_single_stepping(state) && !seen.system_call => {
+                self.raise_at_source(on, state, Trap::Break(STEPPED))
+            }
+            Ok(()) => self.arrive(on, state, state.pc),
+        }
+    }
+
     /// Runs a thread under a debugger until the debugger detaches or the thread exits.
     pub(super) fn run_under_debugger(
         &self,
@@ -181,9 +221,9 @@ impl<F: FrontEnd> Translated<F> {
             follower.begin_instruction();
             follower.watched()
         });
-        let mut was_asked = false;
-        let outcome = self.step_to_boundary(on, core, start, &mut was_asked);
-        if was_asked {
+        let mut seen = SeenInStep::default();
+        let outcome = self.step_to_boundary(on, core, start, &mut seen);
+        if seen.attention {
             core.cpu().attention.request();
         }
         if let Ok(()) = outcome
@@ -203,7 +243,7 @@ impl<F: FrontEnd> Translated<F> {
         on: &mut DebuggedThread,
         core: &mut Core,
         start: u64,
-        was_asked: &mut bool,
+        seen: &mut SeenInStep,
     ) -> Result<(), Outcome> {
         let mut has_begun = false;
         loop {
@@ -212,10 +252,11 @@ impl<F: FrontEnd> Translated<F> {
                 None => {}
                 Some(Stop::Attention) => {
                     core.cpu().attention.clear();
-                    *was_asked = true;
+                    seen.attention = true;
                     continue;
                 }
                 Some(stop) => {
+                    seen.system_call |= matches!(stop, Stop::Trap(Trap::Syscall(_)));
                     let outcome = self.stopped(on, core, stop);
                     if on.is_at_source || outcome != Outcome::Continue {
                         return Err(outcome);

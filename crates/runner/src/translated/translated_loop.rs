@@ -31,6 +31,9 @@ impl<F: FrontEnd> Translated<F> {
         self.forget_noted(on.cores);
         self.record_area(core.cpu().state.pc);
         on.noted = self.noted.load(Ordering::Acquire);
+        if F::is_single_stepping(&core.cpu().state) {
+            return self.single_step(on, core);
+        }
         let stop = match on.cores.in_time() {
             Some(simulated) => simulated.run(core, on.thread),
             None => core.run(),
@@ -151,6 +154,10 @@ impl<F: FrontEnd> Translated<F> {
                         if let Some(outcome) = self.use_exact_floats(on, state, behind) {
                             return outcome;
                         }
+                    }
+                    ServiceResult::Step(next) => {
+                        let _ = self.settled(cores, state);
+                        return self.arrive(on, state, next);
                     }
                     ServiceResult::Changed(address) => self.forget(cores, address..address.saturating_add(1)),
                 }

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 use longma_guest::Errno;
+use longma_guest::elf::Architecture;
 use longma_guest::host::descriptors;
 use longma_guest::{HOST_PAGE_BYTES, Mapping};
 
@@ -265,8 +266,18 @@ fn strings<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Vec<u8> {
 
 /// /proc/self/maps.
 fn maps(process: &Process) -> String {
-    process.space.mappings().iter().map(|(range, mapping)| maps_line(process, range, mapping)).collect()
+    let mappings = process.space.mappings();
+    let mut lines: String =
+        mappings.iter().map(|(range, mapping)| maps_line(process, range, mapping)).collect();
+    if process.architecture() == Architecture::X86_64 {
+        lines.push_str(VSYSCALL_LINE);
+    }
+    lines
 }
+
+/// The page with the oldest system calls of x86-64, which programs may execute (arch/x86/entry/vsyscall).
+const VSYSCALL_LINE: &str =
+    "ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]\n";
 
 /// The line of a mapping in /proc/self/maps.
 pub(super) fn maps_line(process: &Process, range: &Range<u64>, mapping: &Mapping) -> String {

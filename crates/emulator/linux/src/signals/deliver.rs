@@ -31,6 +31,7 @@ const FPE_FLTRES: i32 = 6;
 const FPE_FLTINV: i32 = 7;
 const FPE_FLTUNK: i32 = 14;
 const TRAP_BRKPT: i32 = 1;
+const TRAP_TRACE: i32 = 2;
 /// The `break` codes that arch/loongarch/include/uapi/asm/break.h defines.
 const BRK_OVERFLOW: u32 = 6;
 const BRK_DIVZERO: u32 = 7;
@@ -38,6 +39,8 @@ const BRK_DIVZERO: u32 = 7;
 const MIPS_TRAP: u32 = 1 << 10;
 /// The code of x86's INT1.
 const BRK_DEBUG: u32 = 1;
+/// The code after an instruction of a thread that single-steps (x86's trap flag).
+const BRK_STEPPED: u32 = 2;
 /// The number of address bits. Addresses are sign-extended from the highest: on LoongArch, and on x86-64 with
 /// four-level page tables.
 const ADDRESS_BITS: u32 = 48;
@@ -144,6 +147,9 @@ impl Thread {
             Trap::Syscall(_) => return None,
             Trap::Break(BRK_DIVZERO) => Cause::at(libc::SIGFPE, FPE_INTDIV, pc),
             Trap::Break(BRK_OVERFLOW) => Cause::at(libc::SIGFPE, FPE_INTOVF, pc),
+            Trap::Break(BRK_STEPPED) if self.process.architecture() == Architecture::X86_64 => {
+                Cause::at(libc::SIGTRAP, TRAP_TRACE, pc)
+            }
             // INT3, for which x86 reports no address.
             Trap::Break(code) if self.process.architecture() == Architecture::X86_64 && code != BRK_DEBUG => {
                 Cause::at(libc::SIGTRAP, SI_KERNEL, 0)

@@ -94,6 +94,9 @@ impl Row {
     }
 }
 
+/// Added to the numbers of 32-bit system calls that x86-64 programs make and that do not exist here.
+const CALLS_OF_32_BITS: u64 = 1 << 32;
+
 impl Thread {
     /// Handles a synchronous trap at `state.pc`: builds a signal frame, or returns the fatal signal, as in Linux.
     /// [`Trap::Syscall`] is passed to [`Thread::syscall`].
@@ -232,12 +235,18 @@ impl Thread {
         completion
     }
 
+    /// Names a system call that does not exist, once.
     fn report_missing_call(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
         let mut reported_calls = self.process.reported_calls.lock().ignore_poison();
         // The bound keeps a hostile guest from exhausting memory.
         if reported_calls.len() < 1024 && reported_calls.insert(number) {
-            sink(&format!("system call {number} is not implemented; it returns ENOSYS"));
+            match number.checked_sub(CALLS_OF_32_BITS) {
+                Some(number) => sink(&format!(
+                    "the 32-bit system call {number} (int $0x80) is not implemented; it returns ENOSYS"
+                )),
+                None => sink(&format!("system call {number} is not implemented; it returns ENOSYS")),
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::known::{Facts, RSP, RegisterStates};
-use super::unit::{ARITHMETIC, InstructionContext, ReachableCode};
+use super::unit::{ARITHMETIC, InstructionContext, ReachableCode, is_system_call};
 use super::upper::UpperClearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
@@ -297,7 +297,7 @@ impl<'a> Lowering<'a> {
             FlowControl::Next => self.plain(),
             FlowControl::UnconditionalBranch => self.leave(i.near_branch_target(), next),
             FlowControl::ConditionalBranch => self.conditional(),
-            FlowControl::Call if i.mnemonic() == Mnemonic::Syscall => {
+            FlowControl::Call | FlowControl::Interrupt if is_system_call(&i) => {
                 self.settle(true);
                 self.assembler.push(Code::new(La::Syscall));
                 self.returned(next);

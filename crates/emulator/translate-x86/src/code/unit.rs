@@ -89,6 +89,15 @@ struct Block {
     next: Option<u64>,
 }
 
+/// Whether an instruction is a system call: SYSCALL, or INT 80h.
+pub(super) fn is_system_call(instruction: &Instruction) -> bool {
+    match instruction.mnemonic() {
+        Mnemonic::Syscall => true,
+        Mnemonic::Int => instruction.immediate8() == 0x80,
+        _ => false,
+    }
+}
+
 /// The known successors of an instruction that ends a block.
 pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
     let next = instruction.next_ip();
@@ -96,7 +105,7 @@ pub(super) fn successors(instruction: &Instruction) -> Option<Vec<u64>> {
         FlowControl::Next => return None,
         FlowControl::UnconditionalBranch => vec![instruction.near_branch_target()],
         FlowControl::ConditionalBranch => vec![next, instruction.near_branch_target()],
-        FlowControl::Call if instruction.mnemonic() == Mnemonic::Syscall => vec![next],
+        FlowControl::Call | FlowControl::Interrupt if is_system_call(instruction) => vec![next],
         FlowControl::Call => vec![next, instruction.near_branch_target()],
         FlowControl::IndirectCall => vec![next],
         _ => vec![],
@@ -120,7 +129,7 @@ pub(super) fn may_keep_flags(instruction: &Instruction) -> bool {
 
 /// The flags that are live before an instruction, if `live_after` are live after it.
 fn live_before(instruction: &Instruction, live_after: u32) -> u32 {
-    if instruction.mnemonic() == Mnemonic::Syscall {
+    if is_system_call(instruction) {
         // A processor saves the flags in R11, which is not modelled.
         return live_after;
     }
@@ -274,7 +283,7 @@ impl ReachableCode {
             note_page(pages, pc);
             note_page(pages, pc.wrapping_add(i.len() as u64 - 1));
             *budget -= 1;
-            let is_call = i.mnemonic() == Mnemonic::Syscall;
+            let is_call = is_system_call(&i);
             read |= if is_call { 0 } else { i.rflags_read() & candidates };
             if !may_keep_flags(&i) && !is_call {
                 candidates &= !i.rflags_modified();
@@ -292,7 +301,7 @@ impl ReachableCode {
                 FlowControl::IndirectBranch if i.is_ip_rel_memory_operand() => return read,
                 FlowControl::IndirectBranch => return read | candidates,
                 FlowControl::Return | FlowControl::IndirectCall => return read,
-                FlowControl::Call if is_call => i.next_ip(),
+                FlowControl::Call | FlowControl::Interrupt if is_call => i.next_ip(),
                 FlowControl::Call => return read,
                 _ => return read | candidates,
             };
@@ -347,7 +356,9 @@ impl ReachableCode {
         let Some(last) = block.last() else { return ARITHMETIC };
         match last.flow_control() {
             FlowControl::UnconditionalBranch => self.live_at(last.near_branch_target()),
-            FlowControl::Call if last.mnemonic() == Mnemonic::Syscall => self.live_at(last.next_ip()),
+            FlowControl::Call | FlowControl::Interrupt if is_system_call(last) => {
+                self.live_at(last.next_ip())
+            }
             // By the calling convention, no flags are live across a call. Calls within the unit are analysed.
             FlowControl::Call => self.known_live(last.near_branch_target()).unwrap_or(0),
             FlowControl::Return => self.returned,

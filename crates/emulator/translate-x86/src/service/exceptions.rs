@@ -9,6 +9,9 @@ use longma_loongarch::{Access, Fault, FaultCause, Trap};
 const BREAKPOINT: u32 = 5;
 const DEBUG: u32 = 1;
 
+/// The trap after an instruction of a thread that single-steps.
+pub(super) const STEPPED: Trap = Trap::Break(longma_translate::front_end::STEPPED);
+
 /// The trap of a software interrupt, whose handler sees the program counter after the instruction. `None` for other
 /// instructions.
 pub(super) fn interrupt(instruction: &Instruction) -> Option<Trap> {

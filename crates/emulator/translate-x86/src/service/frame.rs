@@ -7,7 +7,7 @@ use longma_loongarch::State;
 
 use super::area::{self, AREA_BYTES};
 use super::x87;
-use super::{control, set_control};
+use super::{TF, control, set_control};
 use crate::code::reading::decode_at;
 use crate::features::has_avx;
 use crate::registers::*;
@@ -53,15 +53,16 @@ pub(super) const INITIAL_CONTROL: u32 = 0x1f80;
 const USER_END: u64 = (1 << 47) - 4096;
 /// The vector number of #PF. #DE is 0, #DB 1, #BP 3, #UD 6, #GP 13.
 const PAGE_FAULT: u64 = 14;
-/// `si_code` of INT1, and of exceptions without an address.
+/// `si_code` of INT1, of single steps, and of exceptions without an address.
 const TRAP_BRKPT: u32 = 1;
+const TRAP_TRACE: u32 = 2;
 const SI_KERNEL: u32 = 0x80;
 
 /// The vector number of the exception that caused a signal with this `si_code`.
 fn trap_number(signal: u64, code: u32) -> u64 {
     match (signal, code) {
         (4, _) => 6,
-        (5, TRAP_BRKPT) => 1,
+        (5, TRAP_BRKPT | TRAP_TRACE) => 1,
         (5, _) => 3,
         (11, SI_KERNEL) => 13,
         (7 | 11, _) => PAGE_FAULT,
@@ -114,7 +115,8 @@ pub fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) ->
         put_word(&mut frame, REGISTERS + 8 * at, x[usize::from(GENERAL[number])]);
     }
     put_word(&mut frame, RIP, process.pc());
-    put_word(&mut frame, RFLAGS, flags(&x, state.lbt.scratch[usize::from(DIRECTION)]));
+    let rflags = flags(&x, state.lbt.scratch[usize::from(DIRECTION)]) | x87::kept_flags(state);
+    put_word(&mut frame, RFLAGS, rflags);
     put_word(&mut frame, SEGMENTS, SELECTORS);
     let trap = trap_number(signal, process.code());
     put_word(&mut frame, TRAP, trap);
@@ -131,6 +133,7 @@ pub fn enter(state: &mut State, return_address: u64, memory: &dyn UserMemory) ->
     }
     let handler = state.pc;
     state.lbt.scratch[usize::from(DIRECTION)] = 0;
+    x87::keep_flags(state, rflags & !TF);
     x87::initialise(state);
     set_control(state, INITIAL_CONTROL);
     state.set_r(RDI, signal);
@@ -174,6 +177,7 @@ pub fn after(state: &mut State, at: u64, memory: &dyn UserMemory) {
         return;
     }
     state.lbt.scratch[usize::from(DIRECTION)] = word(&frame, RFLAGS) >> 10 & 1;
+    x87::keep_flags(state, word(&frame, RFLAGS));
     let at = word(&frame, FLOATS);
     if at != 0 {
         restore_saved(state, at, memory);

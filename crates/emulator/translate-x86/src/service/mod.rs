@@ -10,6 +10,7 @@ use crate::registers::*;
 mod area;
 mod atomic;
 mod exceptions;
+mod flags;
 mod floats;
 pub mod frame;
 mod identity;
@@ -34,10 +35,9 @@ pub(super) const PF: u64 = 1 << 2;
 pub(super) const AF: u64 = 1 << 4;
 pub(super) const ZF: u64 = 1 << 6;
 pub(super) const SF: u64 = 1 << 7;
+/// The flag that raises a debug exception after each instruction.
+pub(crate) const TF: u64 = 1 << 8;
 pub(super) const OF: u64 = 1 << 11;
-/// The flags that POPF changes, without those that are stored elsewhere.
-const CHANGEABLE: u64 = CF | PF | AF | ZF | SF | OF | 1 << 10;
-
 /// The bits of MXCSR that are not reserved.
 const CONTROL_BITS: u32 = 0xffff;
 /// The number of bits of a canonical address.
@@ -79,8 +79,12 @@ pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn U
     if let Some(trap) = exceptions::interrupt(instruction) {
         return ServiceResult::TrapAfter(trap, instruction.next_ip());
     }
+    let was_stepping = kept_flags(state) & TF != 0;
     let mut machine = Machine { state, memory, instruction: *instruction, is_interrupted: false };
     match machine.execute() {
+        Ok(()) if matches!(instruction.mnemonic(), Mnemonic::Popf | Mnemonic::Popfq) => {
+            flags::after_pop(was_stepping, machine.state, instruction.next_ip())
+        }
         Ok(()) if machine.is_interrupted => ServiceResult::Again,
         Ok(()) if sets_control(instruction) && zeroes_subnormals(machine.state) => {
             ServiceResult::ExactFloats { behind: Some(instruction.next_ip()) }
@@ -156,38 +160,6 @@ impl Machine<'_> {
             _ => {
                 let result = self.mmx().or_else(|| self.vectors());
                 result.unwrap_or(Err(Trap::IllegalInstruction))
-            }
-        }
-    }
-
-    /// PUSHF, POPF, LAHF and SAHF.
-    fn move_flags(&mut self) -> Done {
-        use Mnemonic::*;
-        match self.instruction.mnemonic() {
-            Pushfq => {
-                let value = flags_of(self.state) | x87::kept_flags(self.state);
-                self.push(value, 8)
-            }
-            Pushf => {
-                let value = flags_of(self.state);
-                self.push(value, 2)
-            }
-            Lahf => {
-                let flags = flags_of(self.state) & 0xff;
-                self.set_register(Register::AH, flags);
-                Ok(())
-            }
-            Sahf => {
-                let low = CF | PF | AF | ZF | SF;
-                let flags = flags_of(self.state) & !low | self.register(Register::AH) & low;
-                set_flags_of(self.state, flags);
-                Ok(())
-            }
-            mnemonic => {
-                let value = self.pop(if mnemonic == Popf { 2 } else { 8 })?;
-                set_flags_of(self.state, value & CHANGEABLE);
-                x87::keep_flags(self.state, value);
-                Ok(())
             }
         }
     }
@@ -601,9 +573,10 @@ impl Machine<'_> {
         let compares = matches!(i.mnemonic(), Scasb | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsd | Cmpsq);
         let repeats = i.has_rep_prefix() || i.has_repne_prefix();
         let segment = self.segment_base();
-        let mut rounds = 0;
+        let is_stepping = kept_flags(self.state) & TF != 0;
+        let (mut rounds, max_rounds) = (0, if is_stepping { 1 } else { MAX_ROUNDS });
         while !repeats || self.state.r(RCX) != 0 {
-            if rounds == MAX_ROUNDS {
+            if rounds == max_rounds {
                 self.is_interrupted = true;
                 break;
             }

@@ -42,22 +42,22 @@ pub(super) fn set_words(state: &mut State, words: Words) {
         kept_flags | u64::from(words.control) | u64::from(words.status) << 16 | u64::from(words.empty) << 32;
 }
 
-/// ID and AC of RFLAGS. Programs detect the CPUID instruction by changing them, so their values are kept, in free bits
-/// of the x87 words. They have no effect.
-const ID_AND_AC: u64 = 1 << 21 | 1 << 18;
+/// ID, AC and TF of RFLAGS. Programs detect the CPUID instruction by changing ID and AC, which have no other effect. They
+/// are kept in free bits of the x87 words.
+const ID_AC_AND_TF: u64 = 1 << 21 | 1 << 18 | super::TF;
 /// The position of these flags in the x87 words, in addition to their position in RFLAGS.
 const KEPT_SHIFT: u32 = 40;
-const KEPT_FLAGS: u64 = ID_AND_AC << KEPT_SHIFT;
+const KEPT_FLAGS: u64 = ID_AC_AND_TF << KEPT_SHIFT;
 
-/// Reads ID and AC.
+/// Reads ID, AC and TF.
 pub(crate) fn kept_flags(state: &State) -> u64 {
     (state.lbt.scratch[usize::from(X87_WORDS)] & KEPT_FLAGS) >> KEPT_SHIFT
 }
 
-/// Sets ID and AC from RFLAGS.
+/// Sets ID, AC and TF from RFLAGS.
 pub(crate) fn keep_flags(state: &mut State, flags: u64) {
     let words = &mut state.lbt.scratch[usize::from(X87_WORDS)];
-    *words = *words & !KEPT_FLAGS | (flags & ID_AND_AC) << KEPT_SHIFT;
+    *words = *words & !KEPT_FLAGS | (flags & ID_AC_AND_TF) << KEPT_SHIFT;
 }
 
 /// FNINIT: sets the initial state.
