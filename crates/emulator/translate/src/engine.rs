@@ -1,7 +1,7 @@
 //! The translation engine of one process: places translation units, links and unlinks them, and maps host addresses
 //! back to source addresses.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use longma_loongarch::Op as La;
@@ -74,6 +74,8 @@ pub struct Engine<F: FrontEnd> {
     breakpoints: BTreeSet<u64>,
     /// The code that continues past a breakpoint, by source address. No jump or table entry leads to it.
     past_breakpoints: FxHashMap<u64, u64>,
+    /// The words after calls to which returns lead, by return address. They jump to the code of that address.
+    return_stubs: FxHashMap<u64, u64>,
     /// Whether units record the source words that they were translated from.
     pub(crate) records_origins: bool,
     /// Units imported from another process that are not validated yet.
@@ -121,6 +123,7 @@ impl<F: FrontEnd> Engine<F> {
             is_debugged: false,
             breakpoints: BTreeSet::new(),
             past_breakpoints: FxHashMap::default(),
+            return_stubs: FxHashMap::default(),
             records_origins: false,
             cached: None,
         }
@@ -181,6 +184,7 @@ impl<F: FrontEnd> Engine<F> {
         memory.forget(old)?;
         self.exits.extend(exits);
         self.readers.clear();
+        self.return_stubs.clear();
         self.copies.clear();
         self.retranslated.clear();
         self.hotness.reset();
@@ -407,9 +411,21 @@ impl<F: FrontEnd> Engine<F> {
                 }
             }
         }
-        // This publishes the entries to indirect jumps. They ascend by source address, as `Memory::enter` requires.
-        let table = published.iter().map(|(pc, code)| (self.entry_of(*pc), *code as u32));
-        memory.enter(&table.collect::<Vec<_>>())?;
+        if is_hot && !self.is_debugged {
+            self.note_return_stubs(&unit, start);
+        } else {
+            unit.return_stubs.clear();
+        }
+        // This publishes the entries to indirect jumps. A `BTreeMap` gives the ascending order that `Memory::enter`
+        // requires.
+        let old = unit.return_stubs.iter().filter(|(pc, _)| self.entries.contains_key(pc));
+        let table: BTreeMap<u64, u32> = published
+            .iter()
+            .map(|(pc, code)| (*pc, *code))
+            .chain(old.map(|(pc, offset)| (*pc, address(*offset))))
+            .map(|(pc, code)| (self.entry_of(pc), self.return_stubs.get(&pc).copied().unwrap_or(code) as u32))
+            .collect();
+        memory.enter(&table.into_iter().collect::<Vec<_>>())?;
         if !self.options.has(Optimization::Table) {
             for (pc, code) in &published {
                 self.hash(*pc, *code, memory)?;
@@ -436,6 +452,16 @@ impl<F: FrontEnd> Engine<F> {
         }
         self.count_copies(&heads);
         Ok(())
+    }
+
+    /// Records where calls of a unit at `start` return to, so that indirect jumps lead there: the processor predicts that
+    /// a return continues after the call. The newest unit with a call is the one that is executed most often.
+    fn note_return_stubs(&mut self, unit: &Unit<F::Service, F::Pending>, start: u64) {
+        for pc in &unit.return_addresses {
+            self.return_stubs.remove(pc);
+        }
+        let stubs = unit.return_stubs.iter().map(|(pc, offset)| (*pc, start + 4 * u64::from(*offset)));
+        self.return_stubs.extend(stubs);
     }
 
     /// Counts the copies of internal blocks in a unit that was just placed.

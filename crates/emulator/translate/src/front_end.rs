@@ -84,6 +84,9 @@ pub struct Unit<S, P> {
     pub called: Vec<u64>,
     /// Return addresses of the unit's calls. Left empty like `called`.
     pub return_addresses: Vec<u64>,
+    /// The words after those calls that the code of the return address does not follow: return address and word index.
+    /// The word continues there.
+    pub return_stubs: Vec<(u64, u32)>,
 }
 
 impl<S, P> Default for Unit<S, P> {
@@ -99,6 +102,7 @@ impl<S, P> Default for Unit<S, P> {
             inspected_pages: Vec::new(),
             called: Vec::new(),
             return_addresses: Vec::new(),
+            return_stubs: Vec::new(),
         }
     }
 }
@@ -111,6 +115,12 @@ impl<S: Copy, P> Unit<S, P> {
         for position in self.positions.iter_mut().rev().take_while(|position| position.offset == end) {
             position.counted = position.counted.and(end.checked_sub(1)).filter(|last| *last >= start as u32);
         }
+    }
+
+    /// Emits the word after a call whose return address has no code in the unit.
+    pub fn exit_after_call(&mut self, assembler: &mut Assembler, return_address: u64) {
+        self.return_stubs.push((return_address, assembler.words.len() as u32));
+        self.exit(assembler, return_address, Exit::To(return_address));
     }
 
     /// Emits a word that exits to the engine.

@@ -32,7 +32,7 @@ impl Lowering<'_> {
                     let jump_target = self.jump_target(target);
                     self.assembler.jump(Code::new(La::Bl), jump_target);
                 }
-                self.leave(next);
+                self.returned(next);
             }
             Op::Blr => self.call_register(i, next),
             Op::Br | Op::Ret => self.jump_to_register(i),
@@ -104,7 +104,18 @@ impl Lowering<'_> {
         self.unit.calls.push((self.assembler.words.len() as u32, register));
         self.assembler.immediate(La::Jirl, 1, SCRATCH, 0);
         self.known.flags = Flags::Stored;
-        self.leave(next);
+        self.returned(next);
+    }
+
+    /// Continues after a call.
+    fn returned(&mut self, next: u64) {
+        let is_outside = self.next != Some(next) && matches!(self.jump_target(next), JumpTarget::Source(_));
+        if is_outside && !self.assembler.is_blank && !self.reachable.options.is_cold {
+            self.known.flags = Flags::Stored;
+            self.unit.exit_after_call(&mut self.assembler, next);
+        } else {
+            self.leave(next);
+        }
     }
 
     fn branch(&mut self, i: Instruction) {

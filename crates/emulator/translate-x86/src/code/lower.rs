@@ -5,7 +5,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use longma_loongarch::{Instruction as Code, Op as La};
 
 use super::known::{Facts, RSP, RegisterStates};
-use super::unit::{ARITHMETIC, InstructionContext, ReachableCode, is_system_call};
+use super::unit::{ARITHMETIC, InstructionContext, ReachableCode, is_call, is_system_call};
 use super::upper::UpperClearing;
 use super::uses::{Live, Uses, is_scalar};
 use super::vex::{is_newer, is_vex};
@@ -556,6 +556,9 @@ impl<'a> Lowering<'a> {
         }
         match self.reachable.number(return_address) {
             Some(number) => self.assembler.go(JumpTarget::Label(self.outer(number))),
+            None if is_call(&self.instruction) && !is_system_call(&self.instruction) => {
+                self.unit.exit_after_call(&mut self.assembler, return_address);
+            }
             None => self.assembler.go(JumpTarget::Source(return_address)),
         }
     }
