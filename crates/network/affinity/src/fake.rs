@@ -1,12 +1,12 @@
 //! A simulated host for tests: in-memory files, refused writes, and changes by a competing program. For a recorded
 //! host, use a [`crate::host::Tree`] below another root.
 
-use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
-use crate::rss_table::RssTable;
-use crate::sockets::{DatagramSocket, Socket};
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
+use longma_linux_network::rss_table::RssTable;
+use longma_linux_network::sockets::{DatagramSocket, Socket};
 use longma_topology::CpuLocation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

@@ -1,14 +1,14 @@
 //! The interface between this crate and the machine: files below /proc and /sys, CPUs, drivers, sockets and threads.
 //! All reads and writes go through the trait `Host`.
 
-use crate::driver;
-use crate::ethtool::DriverProperty;
 use crate::identity::{self, Identity};
-use crate::links::{self, Links};
-use crate::packet_size;
-use crate::rss_table::{self, RssTable};
-use crate::sockets::{self, DatagramSocket, Socket};
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
+use longma_linux_network::links::{self, Links};
+use longma_linux_network::packet_size;
+use longma_linux_network::property;
+use longma_linux_network::rss_table::{self, RssTable};
+use longma_linux_network::sockets::{self, DatagramSocket, Socket};
 use longma_topology::{CpuLocation, Sysfs};
 use rustix::fs::FlockOperation;
 use std::fs;
@@ -239,11 +239,11 @@ impl Host for Tree {
     }
 
     fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64> {
-        self.in_namespace(|| driver::get(interface, fact))
+        self.in_namespace(|| property::get(interface, fact))
     }
 
     fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()> {
-        self.in_namespace(|| driver::set(interface, fact, value))
+        self.in_namespace(|| property::set(interface, fact, value))
     }
 
     fn link_driver(&self, interface: &str) -> Option<String> {

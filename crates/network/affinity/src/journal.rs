@@ -8,11 +8,11 @@
 mod file;
 mod inherited;
 
-use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::setting::{Interface, Setting};
 use file::Log;
+use longma_linux_network::ethtool::DriverProperty;
 use longma_text::display_path;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

@@ -7,12 +7,12 @@
 mod prerequisites;
 
 use crate::counters::{CpuShares, Hardware, Reading};
-use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::interface::{self, Nic};
 use crate::setting::{Interface, Setting};
 use crate::steering::Steering;
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

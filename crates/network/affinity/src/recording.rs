@@ -14,15 +14,15 @@ pub use archive::RecordingError;
 pub use recorder::record;
 pub use replay::dry_run;
 
-use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::preflight::{self, Finding};
-use crate::rss_table::RssTable;
 use crate::setting::Interface;
-use crate::sockets::{DatagramSocket, Socket};
 use crate::watch::Observation;
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
+use longma_linux_network::rss_table::RssTable;
+use longma_linux_network::sockets::{DatagramSocket, Socket};
 use longma_topology::CpuLocation;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};

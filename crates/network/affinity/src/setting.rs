@@ -3,10 +3,10 @@
 //! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS),
 //! ABI/testing/sysfs-class-net.
 
-use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::threads;
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;

@@ -7,13 +7,13 @@
 //! Documentation/networking/scaling.rst ("one for each CPU in the system ... hyperthreading"), ethtool(8) (-L, -X).
 
 use super::zones::{Node, Zone};
-use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::interface::Nic;
 use crate::pairs::{Class, Pair, classify};
-use crate::rss_table::queue_of_irq;
 use crate::setting::Interface;
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
+use longma_linux_network::rss_table::queue_of_irq;
 use longma_topology::CpuLocation;
 use serde::Serialize;
 use std::collections::BTreeMap;

@@ -271,8 +271,12 @@ fn with_two_queues(table: Vec<u32>) -> FakeHost {
     host.put("proc/8/task/8/stat", &stat("other", 10, 2));
     host.put_thread(8, "0-3".parse().unwrap());
     let key = (0..40).map(|at: u8| at.wrapping_mul(37) ^ 0x6d).collect();
-    host.rss_table =
-        Some(crate::rss_table::RssTable { key, table, ports: [true; 2], datagram_ports: [Some(true); 2] });
+    host.rss_table = Some(longma_linux_network::rss_table::RssTable {
+        key,
+        table,
+        ports: [true; 2],
+        datagram_ports: [Some(true); 2],
+    });
     host
 }
 
@@ -357,7 +361,7 @@ fn sixteen_queues_are_spread_over_the_nics_node() {
     host.cpus = crate::fake::topology(2, 1, 8, 1);
     host.addresses = vec!["192.0.2.7".parse().unwrap()];
     let key = (0..40).map(|at: u8| at.wrapping_mul(37) ^ 0x6d).collect();
-    host.rss_table = Some(crate::rss_table::RssTable {
+    host.rss_table = Some(longma_linux_network::rss_table::RssTable {
         key,
         table: (0..16).collect(),
         ports: [true; 2],

@@ -1,10 +1,10 @@
 //! Checks varied values against the limits of the interface and the host, before anything is changed.
 
 use super::{SweepParameter, Value, Variant};
-use crate::ethtool::DriverProperty;
 use crate::host::Host;
 use crate::interface::Nic;
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
 
 /// Describes the first value that exceeds the limits of `nic`, as far as the host reports them.
 pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String> {

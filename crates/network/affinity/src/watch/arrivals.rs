@@ -6,8 +6,8 @@
 //! the tap device (drivers/net/tun.c, tun_automq_select_queue) returns a flow by the queue that it was last sent by.
 
 use super::{Observation, Queue};
-use crate::rss_table::RssTable;
 use crate::setting::Interface;
+use longma_linux_network::rss_table::RssTable;
 use std::collections::HashMap;
 
 /// Bytes per second from which a flow must cause interrupts.

@@ -9,7 +9,7 @@ use super::{Flow, Observation, Protocol};
 use crate::host::Host;
 use crate::interface::Nic;
 use crate::setting::Interface;
-use crate::sockets::Socket;
+use longma_linux_network::sockets::Socket;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

@@ -6,9 +6,9 @@
 use super::{Observation, Queue};
 use crate::host::Host;
 use crate::interface::{Irq, Nic};
-use crate::rss_table::queue_of_irq;
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
+use longma_linux_network::rss_table::queue_of_irq;
 use std::collections::BTreeMap;
 
 /// Count of each interrupt by number and CPU.

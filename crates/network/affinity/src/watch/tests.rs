@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fake::FakeHost;
-use crate::sockets::DatagramSocket;
+use longma_linux_network::sockets::DatagramSocket;
 
 fn place(cpu: u32) -> CpuLocation {
     CpuLocation {

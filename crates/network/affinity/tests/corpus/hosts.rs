@@ -1,10 +1,10 @@
 //! The hosts of the corpus, generated.
 
-use longma_affinity::ethtool::DriverProperty;
 use longma_affinity::fake::{FakeHost, topology};
 use longma_affinity::recording::{Recording, record};
-use longma_affinity::sockets::Socket;
 use longma_cpu_set::CpuSet;
+use longma_linux_network::ethtool::DriverProperty;
+use longma_linux_network::sockets::Socket;
 use longma_topology::CpuLocation;
 use std::net::SocketAddr;
 

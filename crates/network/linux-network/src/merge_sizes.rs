@@ -12,7 +12,7 @@ use std::io;
 ///
 /// # Errors
 /// The kernel's error; `Unsupported` if it does not report the size.
-pub(crate) fn get(interface: &str, size: DriverProperty) -> io::Result<u64> {
+pub fn get(interface: &str, size: DriverProperty) -> io::Result<u64> {
     of(&attributes(interface)?, size).map(u64::from).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
@@ -20,7 +20,7 @@ pub(crate) fn get(interface: &str, size: DriverProperty) -> io::Result<u64> {
 ///
 /// # Errors
 /// The kernel's error; `Unsupported` for a size that it does not report or that cannot be set.
-pub(crate) fn set(interface: &str, size: DriverProperty, value: u64) -> io::Result<()> {
+pub fn set(interface: &str, size: DriverProperty, value: u64) -> io::Result<()> {
     let now = attributes(interface)?;
     of(&now, size).ok_or(io::ErrorKind::Unsupported)?;
     let value = u32::try_from(value).map_err(|_| io::ErrorKind::InvalidInput)?;

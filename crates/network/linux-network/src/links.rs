@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 /// By name: the index, and the hardware address if it has six bytes.
-pub(crate) type Links = BTreeMap<String, (u32, Option<String>)>;
+pub type Links = BTreeMap<String, (u32, Option<String>)>;
 
 /// Interfaces come and go, so /sys and the kernel count as different only after several comparisons.
 const MAX_COMPARISONS: usize = 4;
@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # Errors
 /// `NotFound` if it does not exist.
-pub(crate) fn index_of(name: &str) -> io::Result<u32> {
+pub fn index_of(name: &str) -> io::Result<u32> {
     let text = CString::new(name).map_err(|_| io::ErrorKind::NotFound)?;
     // SAFETY: the string is zero-terminated and outlives the call.
     match unsafe { libc::if_nametoindex(text.as_ptr()) } {
@@ -34,7 +34,7 @@ pub(crate) fn index_of(name: &str) -> io::Result<u32> {
 ///
 /// # Errors
 /// `NotFound` if it does not exist.
-pub(crate) fn name_of(index: u32) -> io::Result<String> {
+pub fn name_of(index: u32) -> io::Result<String> {
     let mut name = [0 as libc::c_char; libc::IFNAMSIZ];
     // SAFETY: the kernel writes at most IFNAMSIZ bytes, the last of them zero.
     if unsafe { libc::if_indextoname(index, name.as_mut_ptr()) }.is_null() {
@@ -48,7 +48,7 @@ pub(crate) fn name_of(index: u32) -> io::Result<String> {
 ///
 /// # Errors
 /// The kernel's error.
-pub(crate) fn driver_of(name: &str) -> io::Result<String> {
+pub fn driver_of(name: &str) -> io::Result<String> {
     const GET_DRIVER: u32 = 3;
     /// Words of the structure: the command, the names, and numbers.
     const WORDS: usize = 49;
@@ -67,7 +67,7 @@ fn missing() -> io::Error {
 }
 
 /// Describes how the mounted /sys differs from the kernel's list of interfaces in this namespace; `None` if they agree.
-pub(crate) fn difference(shown: &dyn Fn() -> Links) -> Option<String> {
+pub fn difference(shown: &dyn Fn() -> Links) -> Option<String> {
     let mut found = None;
     for look in 0..MAX_COMPARISONS {
         if look > 0 {

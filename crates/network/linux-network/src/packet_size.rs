@@ -22,7 +22,7 @@ pub fn range(interface: &str) -> io::Result<RangeInclusive<u64>> {
 ///
 /// # Errors
 /// The kernel's error.
-pub(crate) fn attributes(interface: &str) -> io::Result<Vec<LinkAttribute>> {
+pub fn attributes(interface: &str) -> io::Result<Vec<LinkAttribute>> {
     of_answer(&exchange(RouteNetlinkMessage::GetLink(named(interface)), NLM_F_REQUEST)?)
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn attributes(interface: &str) -> io::Result<Vec<LinkAttribute>> {
 ///
 /// # Errors
 /// The kernel's error.
-pub(crate) fn set_attributes(interface: &str, attributes: Vec<LinkAttribute>) -> io::Result<()> {
+pub fn set_attributes(interface: &str, attributes: Vec<LinkAttribute>) -> io::Result<()> {
     let mut link = named(interface);
     link.attributes.extend(attributes);
     is_acknowledged(&exchange(RouteNetlinkMessage::SetLink(link), NLM_F_REQUEST | NLM_F_ACK)?)

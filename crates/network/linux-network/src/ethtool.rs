@@ -1,5 +1,5 @@
 //! Reads and changes a NIC driver's offloads, rings, interrupt coalescing and channels by the ethtool ioctl.
-//! `driver` adds the properties that only netlink has. `interface` reads sysfs.
+//! `property` adds the properties that only netlink has. Sysfs has the rest.
 //!
 //! Source: Linux include/uapi/linux/ethtool.h (commands and structures), sockios.h (SIOCETHTOOL).
 
@@ -153,7 +153,7 @@ fn query(interface: &str, command: u32) -> io::Result<[u32; WORDS]> {
 }
 
 /// Executes one ethtool command. `words` is the command's structure, into which the kernel writes the answer.
-pub(crate) fn exchange(interface: &str, words: &mut [u32]) -> io::Result<()> {
+pub fn exchange(interface: &str, words: &mut [u32]) -> io::Result<()> {
     let name = interface.as_bytes();
     if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains(&0) {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -39,7 +39,7 @@ type Instance = (u32, u64);
 /// # Errors
 /// The kernel's error; `NotFound` if it does not report the timeout or there is no NAPI instance; `Unsupported` if their
 /// timeouts differ, because one number could not restore them.
-pub(crate) fn get(interface: &str) -> io::Result<u64> {
+pub fn get(interface: &str) -> io::Result<u64> {
     let instances = Netdev::open()?.instances(interface)?;
     let timeouts: BTreeSet<u64> = instances.iter().map(|(_, timeout)| *timeout).collect();
     let error = |kind, why: &str| Err(io::Error::new(kind, why));
@@ -57,7 +57,7 @@ pub(crate) fn get(interface: &str) -> io::Result<u64> {
 ///
 /// # Errors
 /// The kernel's error.
-pub(crate) fn set(interface: &str, timeout: u64) -> io::Result<()> {
+pub fn set(interface: &str, timeout: u64) -> io::Result<()> {
     let netdev = Netdev::open()?;
     for (id, _) in netdev.instances(interface)? {
         let attributes = [number(NAPI_ID, id), DefaultNla::new(NAPI_SUSPEND, timeout.to_ne_bytes().into())];

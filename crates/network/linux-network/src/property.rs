@@ -9,7 +9,7 @@ use std::io;
 ///
 /// # Errors
 /// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name.
-pub(crate) fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
+pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
     match property {
         DriverProperty::IrqSuspendTimeout => suspension::get(interface),
         _ if is_size(property) => merge_sizes::get(interface, property),
@@ -21,7 +21,7 @@ pub(crate) fn get(interface: &str, property: DriverProperty) -> io::Result<u64> 
 ///
 /// # Errors
 /// The kernel's error; `Unsupported` for a property that cannot be set.
-pub(crate) fn set(interface: &str, property: DriverProperty, value: u64) -> io::Result<()> {
+pub fn set(interface: &str, property: DriverProperty, value: u64) -> io::Result<()> {
     match property {
         DriverProperty::IrqSuspendTimeout => suspension::set(interface, value),
         _ if is_size(property) => merge_sizes::set(interface, property, value),

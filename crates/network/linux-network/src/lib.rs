@@ -1,0 +1,17 @@
+//! What Linux reports about the network interfaces and sockets of the calling thread's network namespace, and what it lets
+//! a program change: by the ethtool ioctl, rtnetlink, generic netlink and sock_diag. Nothing here is recorded or
+//! restored; `longma-affinity` does that.
+
+pub mod ethtool;
+pub mod links;
+pub mod merge_sizes;
+pub mod packet_size;
+pub mod property;
+pub mod rss_table;
+pub mod sockets;
+pub mod suspension;
+
+/// Compiles the README's example as a doctest.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
