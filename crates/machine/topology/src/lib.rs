@@ -24,7 +24,7 @@ pub mod units;
 pub use bounded::read_text;
 pub use builtin::{BUILTIN, Builtin};
 pub use difference::{Difference, differences};
-pub use discover::{CpuLocation, DiscoverError, Sysfs, discover};
+pub use discover::{CpuLocation, DiscoverError, HostRoot, Sysfs, UnreadableFile, discover};
 pub use draw::{Detail, draw_svg, draw_text};
 pub use files::OpenError;
 pub use layout::{CacheInstance, CoreInstance, HostInstance, Layout, NodeInstance};

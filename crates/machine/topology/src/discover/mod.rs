@@ -7,6 +7,7 @@ mod assemble;
 mod cpu_locations;
 mod devices;
 mod processors;
+mod root;
 mod sysfs;
 
 use crate::machine::check;
@@ -14,6 +15,7 @@ use crate::parts::*;
 use crate::read::{Cited, Map, Matrix, Name, SourcePositions};
 use crate::units::{Frequency, Size};
 pub use cpu_locations::CpuLocation;
+pub use root::{HostRoot, UnreadableFile};
 pub use sysfs::Sysfs;
 
 /// Why a host could not be described.
@@ -22,6 +24,9 @@ pub enum DiscoverError {
     /// The tree describes no CPU.
     #[error("no CPU is described under {0}/sys/devices/system/cpu: is sysfs mounted?")]
     NoCpu(std::path::PathBuf),
+    /// A recorded tree has something else in the place of a file.
+    #[error(transparent)]
+    Unreadable(#[from] UnreadableFile),
     /// The description is not a valid machine file.
     #[error("the description of this host is inconsistent:\n{0}")]
     Inconsistent(String),
@@ -33,11 +38,17 @@ pub enum DiscoverError {
 /// If there is no CPU, or if the description is inconsistent even without caches and devices.
 pub fn discover(sysfs: &Sysfs) -> Result<MachineFile, DiscoverError> {
     let cpus = sysfs.cpus();
+    if let Some(file) = sysfs.unreadable() {
+        return Err(file.clone().into());
+    }
     if cpus.is_empty() {
         return Err(DiscoverError::NoCpu(sysfs.root().into()));
     }
     let mut notes = sysfs.notes();
     let machine = describe(sysfs, &cpus, notes.clone());
+    if let Some(file) = sysfs.unreadable() {
+        return Err(file.clone().into());
+    }
     if check("discovered", &machine.to_toml()).report.errors() == 0 {
         return Ok(machine);
     }

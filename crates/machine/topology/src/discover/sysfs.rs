@@ -3,6 +3,7 @@
 //!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu and sysfs-devices-node.
 
+use super::root::{HostRoot, UnreadableFile};
 use crate::parts::{CacheKind, Isa, LINE_BYTES};
 use longma_cpu_set::{CpuSet, MAX_CPU};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The sysfs and procfs of a host: the live ones, or a recorded tree.
 #[derive(Clone, Debug)]
 pub struct Sysfs {
-    root: PathBuf,
+    root: HostRoot,
 }
 
 /// A hardware thread.
@@ -62,25 +63,35 @@ pub(super) struct Node {
 impl Sysfs {
     /// The host that this program runs on.
     pub fn live() -> Self {
-        Self { root: "/".into() }
+        Self { root: HostRoot::live("/") }
     }
 
     /// A tree recorded on another host, with the directories `root/sys` and `root/proc`.
     pub fn recorded(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self { root: HostRoot::recorded(root) }
+    }
+
+    /// The files below `root`.
+    pub fn of(root: &HostRoot) -> Self {
+        Self { root: root.clone() }
+    }
+
+    /// The first file of a recorded tree that was refused: a device, a pipe, or a file that is too long.
+    pub fn unreadable(&self) -> Option<&UnreadableFile> {
+        self.root.unreadable()
     }
 
     pub(super) fn root(&self) -> &Path {
-        &self.root
+        self.root.path()
     }
 
     pub(super) fn is_live(&self) -> bool {
-        self.root == Path::new("/")
+        self.root() == Path::new("/")
     }
 
     /// The trimmed text of a file; `None` if it is missing, empty or not readable.
     pub(super) fn read(&self, path: &str) -> Option<String> {
-        let bytes = std::fs::read(self.root.join(path)).ok()?;
+        let bytes = self.root.read(path).ok()?;
         let text = String::from_utf8_lossy(&bytes).trim().to_string();
         (!text.is_empty()).then_some(text)
     }
@@ -95,14 +106,14 @@ impl Sysfs {
 
     /// The names in a directory, sorted.
     pub(super) fn names(&self, path: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
+        let entries = std::fs::read_dir(self.root().join(path)).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
         names.sort();
         names
     }
 
     pub(super) fn exists(&self, path: &str) -> bool {
-        self.root.join(path).exists()
+        self.root().join(path).exists()
     }
 
     /// Notes on the system for the reader of the description.
