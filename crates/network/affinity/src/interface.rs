@@ -12,7 +12,7 @@ use crate::numa::NodeDistances;
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,8 +178,10 @@ fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
         numbers = all.iter().filter(|(_, action)| of_name(action)).map(|(number, _)| *number).collect();
     }
     numbers.sort_unstable();
+    // The first line of a number is its own.
+    let actions: HashMap<u32, &String> = all.iter().rev().map(|(number, action)| (*number, action)).collect();
     let irq = |number: u32| {
-        let action = all.iter().find(|(of, _)| *of == number).map(|(_, action)| action.clone());
+        let action = actions.get(&number).map(|action| action.to_string());
         let cpus = Setting::Irq(number).read(host).ok().and_then(|text| text.parse().ok());
         // A reserved interrupt without a handler has no name and never fires.
         action.map(|name| Irq { number, name, cpus })

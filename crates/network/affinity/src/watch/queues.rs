@@ -9,7 +9,7 @@ use crate::interface::{Irq, Nic};
 use crate::setting::{Interface, Setting};
 use longma_cpu_set::CpuSet;
 use longma_linux_network::rss_table::queue_of_irq;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Count of each interrupt by number and CPU.
 pub type Interrupts = BTreeMap<u32, BTreeMap<u32, u64>>;
@@ -140,18 +140,21 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
 /// Divides the softirq time of each CPU among its queues with packets, by their interrupts. A queue whose interrupt did
 /// not fire has packets only if flows arrive by it: then it was polled all the time.
 pub fn share_load(queues: &mut [Queue], observation: &Observation) {
-    let is_quiet = |interface: &Interface| {
-        queues.iter().filter(|of| of.interface == *interface).all(|of| of.interrupts == Some(0.0))
+    let with_interrupts: BTreeSet<&Interface> =
+        queues.iter().filter(|of| of.interrupts != Some(0.0)).map(|of| &of.interface).collect();
+    let arrivals: BTreeSet<&(Interface, Option<u32>)> =
+        observation.flows.iter().flat_map(|flow| &flow.arrives).collect();
+    // Where flows arrive by a queue that is not known, or that may be any without a number.
+    let of_any = |is_known: bool| -> BTreeSet<&Interface> {
+        let of = arrivals.iter().filter(|(_, number)| is_known || number.is_none());
+        of.map(|(interface, _)| interface).filter(|of| !with_interrupts.contains(of)).collect()
     };
-    let is_target = |queue: &Queue| {
-        let arrives = |(interface, number): &(Interface, Option<u32>)| {
-            *interface == queue.interface
-                && match (number, queue.number) {
-                    (Some(number), Some(of)) => *number == of,
-                    _ => is_quiet(interface),
-                }
-        };
-        observation.flows.iter().any(|flow| flow.arrives.iter().any(arrives))
+    let (unknown, quiet) = (of_any(false), of_any(true));
+    let is_target = |queue: &Queue| match queue.number {
+        Some(number) => {
+            unknown.contains(&queue.interface) || arrivals.contains(&(queue.interface.clone(), Some(number)))
+        }
+        None => quiet.contains(&queue.interface),
     };
     let has_packets: Vec<bool> =
         queues.iter().map(|queue| queue.interrupts != Some(0.0) || is_target(queue)).collect();
