@@ -68,6 +68,7 @@ fn main() -> ExitCode {
         optimizations,
         translated_bytes: None,
         translation_cache: std::env::var_os("LONGMA_TRANSLATION_CACHE").map(Into::into),
+        stack_period: None,
         simulated: None,
     };
     match Node::load(config) {

@@ -245,6 +245,7 @@ fn start() -> Result<Never, String> {
         optimizations: Optimizations::default(),
         translated_bytes: None,
         translation_cache: None,
+        stack_period: None,
         simulated: Some(SimulatedProcess::new(SimulatedProcessConfig {
             scheduler,
             timing_backend,

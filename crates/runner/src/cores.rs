@@ -9,10 +9,12 @@ use longma_core::{ConfigurationWords, Core, Execution, Origin, SharedCode, Watch
 use longma_guest::elf::Architecture;
 use longma_guest::host::attention::{Attention, is_own_attention_suppressed};
 use longma_guest::host::locks::{Mutex, MutexGuard};
-use longma_linux::Process;
+use longma_linux::{Process, Thread};
 use longma_loongarch::State;
 
 use crate::schedule::SimulatedProcess;
+use crate::stacks::Stacks;
+use crate::unwind::Registers;
 
 /// The shared state of the cores of a process.
 pub(crate) struct Cores {
@@ -20,6 +22,8 @@ pub(crate) struct Cores {
     code: SharedCode,
     words: ConfigurationWords,
     simulated: Option<Arc<SimulatedProcess>>,
+    /// Samples of call stacks, if they are taken.
+    stacks: Option<Stacks>,
     /// The attention flags of running cores.
     running: Mutex<Vec<FlagPointer>>,
 }
@@ -40,6 +44,7 @@ impl Cores {
         words: ConfigurationWords,
         execution: Execution,
         simulated: Option<Arc<SimulatedProcess>>,
+        stack_period: Option<u64>,
     ) -> io::Result<Self> {
         let watch = Arc::new(CodePages(Arc::downgrade(&process)));
         let origin = match process.architecture() {
@@ -49,7 +54,8 @@ impl Cores {
         };
         let execution = Execution { origin, ..execution };
         let code = SharedCode::new(process.memory(), execution, watch)?;
-        Ok(Self { process, code, words, simulated, running: Mutex::default() })
+        let stacks = stack_period.map(|period| Stacks::new(process.architecture(), period));
+        Ok(Self { process, code, words, simulated, stacks, running: Mutex::default() })
     }
 
     /// The process.
@@ -67,7 +73,37 @@ impl Cores {
     /// # Errors
     /// The host cannot provide memory.
     pub fn make(&self, state: State) -> io::Result<Core> {
-        Core::new(state, self.process.memory().clone(), self.words.clone(), self.code.clone())
+        let mut core =
+            Core::new(state, self.process.memory().clone(), self.words.clone(), self.code.clone())?;
+        self.set_budget(&mut core);
+        Ok(core)
+    }
+
+    /// The samples of call stacks, if they are taken.
+    pub fn stacks(&self) -> Option<&Stacks> {
+        self.stacks.as_ref()
+    }
+
+    /// Takes a sample of a thread that has stopped at the end of its budget.
+    pub fn sample(
+        &self,
+        core: &mut Core,
+        thread: &Thread,
+        registers: impl FnOnce(&State) -> Option<Registers>,
+    ) {
+        if let Some(stacks) = self.stacks.as_ref().filter(|_| self.simulated.is_none()) {
+            if let Some(registers) = registers(&core.cpu().state) {
+                stacks.add(&self.process, thread, registers);
+            }
+            self.set_budget(core);
+        }
+    }
+
+    /// Lets a core run up to its next sample.
+    fn set_budget(&self, core: &mut Core) {
+        if let Some(stacks) = self.stacks.as_ref().filter(|_| self.simulated.is_none()) {
+            core.set_budget(stacks.period.max(Core::MAX_BLOCK));
+        }
     }
 
     /// The simulated time that the process started in, if any.

@@ -19,9 +19,11 @@ pub mod schedule;
 mod shared;
 pub mod simulation;
 mod source_lines;
+mod stacks;
 pub mod symbols;
 mod thread_loop;
 mod translated;
+mod unwind;
 
 pub use early_stop::{EarlyStop, StopReason};
 pub use ending::Ending;
@@ -39,4 +41,5 @@ pub use observed_machine::{ObservedMachine, UnsupportedCores};
 pub use report::Report;
 pub use shared::{Callbacks, Executes, Finish};
 pub use source_lines::{SourceLine, SourceLines};
+pub use stacks::Stack;
 pub use translated::listing;

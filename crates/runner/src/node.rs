@@ -33,6 +33,8 @@ pub struct NodeConfig {
     pub translated_bytes: Option<u64>,
     /// The directory of the translation cache; `None` disables the cache.
     pub translation_cache: Option<PathBuf>,
+    /// The instructions, or simulated nanoseconds, between two samples of call stacks; `None` for no samples.
+    pub stack_period: Option<u64>,
     /// Simulated time, if the process runs in it.
     pub simulated: Option<SimulatedProcess>,
 }
@@ -57,7 +59,8 @@ impl NodeConfig {
         let code_area = self.code_area();
         let program = ProgramConfig {
             words: self.words,
-            execution: self.execution,
+            execution: Execution { metered: self.stack_period.is_some(), ..self.execution },
+            stack_period: self.stack_period,
             optimizations: self.optimizations,
             code_area,
             simulated: self.simulated.map(Arc::new),

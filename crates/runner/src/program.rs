@@ -26,7 +26,13 @@ impl ProgramConfig {
         if let Some(translated) = &translated {
             threads.iter_mut().for_each(|(_, state)| translated.begin(state));
         }
-        let cores = Cores::of(process, self.words.clone(), self.execution, self.simulated.clone())?;
+        let cores = Cores::of(
+            process,
+            self.words.clone(),
+            self.execution,
+            self.simulated.clone(),
+            self.stack_period,
+        )?;
         let shared = Arc::new(Shared::new(Arc::new(cores), translated, self));
         if let Some(translated) = shared.translated() {
             translated.import_cache(&shared.cores);

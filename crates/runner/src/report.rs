@@ -4,6 +4,7 @@ use longma_core::{Executed, SharedCode};
 
 use crate::cores::Cores;
 use crate::source_lines::SourceLines;
+use crate::stacks::Stack;
 use crate::symbols::Symbols;
 use crate::translated::{Translation, listing::ListedUnit};
 
@@ -55,6 +56,11 @@ impl Report<'_> {
     /// The source lines of all mapped files, whose functions are `symbols`.
     pub fn source_lines(&self, symbols: &Symbols) -> SourceLines {
         SourceLines::of(self.cores.process(), symbols)
+    }
+
+    /// The sampled call stacks; empty if none were taken.
+    pub fn stacks(&self) -> Vec<Stack> {
+        self.cores.stacks().map_or_else(Vec::new, |stacks| stacks.named(&self.symbols()))
     }
 
     /// The functions of all mapped files.

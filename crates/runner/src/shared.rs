@@ -41,6 +41,8 @@ pub(crate) struct ProgramConfig {
     pub optimizations: Optimizations,
     /// The area for translated code.
     pub code_area: CodeAreaConfig,
+    /// The instructions or simulated nanoseconds between two samples of call stacks, if they are taken.
+    pub stack_period: Option<u64>,
     /// Simulated time, if the process runs in it.
     pub simulated: Option<Arc<SimulatedProcess>>,
     /// Runs a thread on the calling host thread.

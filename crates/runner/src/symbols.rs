@@ -6,6 +6,7 @@ use std::{cell::OnceCell, collections::HashMap, fs::File, io::Read, ops::Range, 
 use crate::demangle::demangle;
 use longma_guest::Mapping;
 use longma_linux::Process;
+use longma_linux::simulated::identity::FIRST_ID;
 use object::{Object, ObjectKind, ObjectSection, ObjectSegment, ObjectSymbol, SegmentFlags, SymbolKind};
 
 /// Larger files are not searched for symbols.
@@ -130,10 +131,15 @@ impl Symbols {
         Self { mapped }
     }
 
-    /// The mappings of files: the guest addresses, their difference to addresses in the file, and the guest path.
+    /// The executable mappings: the guest addresses, their difference to addresses in the file, and the guest path of the
+    /// file, if there is one.
+    pub(crate) fn executable(&self) -> impl Iterator<Item = (Range<u64>, u64, Option<&str>)> {
+        self.mapped.iter().map(|mapped| (mapped.range.clone(), mapped.bias, mapped.path.as_deref()))
+    }
+
+    /// The mappings of files among them.
     pub(crate) fn files(&self) -> impl Iterator<Item = (Range<u64>, u64, &str)> {
-        let files = self.mapped.iter().filter_map(|mapped| Some((mapped, mapped.path.as_deref()?)));
-        files.map(|(mapped, path)| (mapped.range.clone(), mapped.bias, path))
+        self.executable().filter_map(|(range, bias, path)| Some((range, bias, path?)))
     }
 
     /// The function or range that contains `address`.
@@ -197,9 +203,39 @@ fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
         _ if path.is_empty() => "[anonymous]".into(),
         _ => path.clone(),
     };
+    if !mapping.origin.is_file && path.is_empty() {
+        let functions = perf_map(process).unwrap_or_default();
+        // The map has addresses of memory.
+        let is_fixed = !functions.is_empty();
+        return Functions { name, functions, is_fixed, ..Functions::default() };
+    }
     let file = mapping.origin.is_file.then(|| process.open_guest_path(Path::new(path)).ok()).flatten();
     let bytes = file.and_then(read_whole).unwrap_or_default();
     Functions { name, ..parse(&bytes).unwrap_or_default() }
+}
+
+/// The functions that a just-in-time compiler has listed for perf: start, size and name in each line. Source: Linux
+/// tools/perf/Documentation/jit-interface.txt.
+fn perf_map(process: &Process) -> Option<Vec<Function>> {
+    let number = if process.simulation().is_some() { i64::from(FIRST_ID) } else { std::process::id().into() };
+    let file = process.open_guest_path(Path::new(&format!("/tmp/perf-{number}.map"))).ok()?;
+    Some(parse_perf_map(&String::from_utf8_lossy(&read_whole(file)?)))
+}
+
+/// Later lines replace earlier ones for the same addresses, which have become free.
+fn parse_perf_map(text: &str) -> Vec<Function> {
+    let function = |line: &str| {
+        let mut fields = line.splitn(3, ' ');
+        let mut number = || u64::from_str_radix(fields.next()?.trim_start_matches("0x"), 16).ok();
+        let (start, bytes) = (number()?, number()?);
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        Some(Function::new(start..start.checked_add(bytes)?, name.to_owned()))
+    };
+    let mut functions: Vec<Function> = text.lines().rev().filter_map(function).collect();
+    functions.sort_by_key(|function| function.range.start);
+    functions.dedup_by_key(|function| function.range.start);
+    truncate_at_next(&mut functions);
+    functions
 }
 
 /// The bytes of a file that is not too large to be searched.
@@ -271,12 +307,17 @@ fn ordered(mut functions: Vec<Function>) -> Vec<Function> {
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
     });
     functions.dedup_by_key(|function| function.range.start);
+    truncate_at_next(&mut functions);
+    functions
+}
+
+/// Ends sorted functions at the start of the next one.
+fn truncate_at_next(functions: &mut [Function]) {
     for index in 1..functions.len() {
         let next = functions[index].range.start;
         let range = &mut functions[index - 1].range;
         range.end = range.end.min(next);
     }
-    functions
 }
 
 /// The function table that Go programs use for stack traces, which stripped programs keep. `None` if there is none of a
@@ -321,6 +362,18 @@ mod tests {
 
     fn function(range: Range<u64>, name: &str) -> Function {
         Function::new(range, name.into())
+    }
+
+    #[test]
+    fn the_map_of_a_just_in_time_compiler_has_the_latest_functions() {
+        let text = "7f00 100 first one\nbroken\n7e00 80 before\n0x7f00 40 second\n7f20 10 inside\n8000 10 \n";
+        let found = parse_perf_map(text);
+        let expected = [
+            function(0x7e00..0x7e80, "before"),
+            function(0x7f00..0x7f20, "second"),
+            function(0x7f20..0x7f30, "inside"),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use longma_core::{Core, Stop};
 use longma_guest::host::attention::register_attention;
 use longma_linux::{Outcome, Thread};
-use longma_loongarch::{Fault, FaultCause, Trap};
+use longma_loongarch::{Fault, FaultCause, State, Trap};
 
 use crate::{
     ending::Ending,
@@ -14,6 +14,7 @@ use crate::{
     schedule::{self, SimulatedProcess},
     shared::Shared,
     translated::ThreadDebugger,
+    unwind::Registers,
 };
 
 /// Runs a guest thread on the calling host thread until the thread or the process ends, and the programs that the thread
@@ -52,7 +53,7 @@ fn run_program(shared: &Arc<Shared>, thread: &mut Thread, core: &mut Core) -> bo
                 simulated.take().map_or(Outcome::Continue, |s| run_in_time(shared, s, core, thread))
             }
             (None, None) => match shared.translated() {
-                None => run_to_stop(core, thread),
+                None => run_to_stop(shared, core, thread),
                 Some(translated) => translated.run(&shared.cores, core, thread),
             },
             (Some(follower), _) => match shared.translated() {
@@ -82,13 +83,29 @@ fn run_in_time(
     core: &mut Core,
     thread: &mut Thread,
 ) -> Outcome {
-    schedule::run_thread(simulated, core, thread, |core, thread| match shared.translated() {
-        None => simulated.turn(core, thread),
-        Some(translated) => translated.run(&shared.cores, core, thread),
+    schedule::run_thread(simulated, core, thread, |core, thread| {
+        let outcome = match shared.translated() {
+            None => simulated.turn(core, thread),
+            Some(translated) => translated.run(&shared.cores, core, thread),
+        };
+        if let (Some(stacks), Outcome::Continue) = (shared.cores.stacks(), outcome) {
+            let now_ns = simulated.now(thread).ps() / 1000;
+            let registers = || registers(shared, &core.cpu().state);
+            stacks.add_at(shared.cores.process(), thread, now_ns, registers);
+        }
+        outcome
     })
 }
 
-fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {
+/// The registers of a thread of the program's architecture, between two of its instructions.
+fn registers(shared: &Shared, state: &State) -> Option<Registers> {
+    match shared.translated() {
+        None => Some(Registers::of(state)),
+        Some(translated) => translated.registers(&shared.cores, state),
+    }
+}
+
+fn run_to_stop(shared: &Shared, core: &mut Core, thread: &mut Thread) -> Outcome {
     match core.run() {
         Stop::Trap(Trap::Syscall(_)) => thread.syscall(&mut core.cpu().state),
         Stop::Trap(trap) => {
@@ -103,6 +120,7 @@ fn run_to_stop(core: &mut Core, thread: &mut Thread) -> Outcome {
         }
         Stop::Quantum | Stop::Magic(_) => {
             core.clear_trace();
+            shared.cores.sample(core, thread, |state| Some(Registers::of(state)));
             Outcome::Continue
         }
     }

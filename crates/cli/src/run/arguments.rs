@@ -41,6 +41,16 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) profile_out: Option<PathBuf>,
 
+    /// Write call stacks to a file: one line for each, or an SVG flame graph if the name ends in .svg.
+    ///
+    /// They are sampled after every 100,003 instructions of a thread, or 100,003 ns of simulated time.
+    #[arg(long, value_name = "FILE")]
+    pub(super) stacks_out: Option<PathBuf>,
+
+    /// The instructions, or nanoseconds of simulated time, between two samples of --stacks-out.
+    #[arg(long, value_name = "NUMBER", requires = "stacks_out", default_value_t = 100_003)]
+    pub(super) stacks_every: u64,
+
     /// Output format of --stats and --profile.
     #[arg(long, value_enum, default_value_t)]
     pub(super) format: Format,

@@ -18,6 +18,7 @@ mod restart;
 mod results;
 mod sandbox;
 mod simulated;
+mod stacks;
 mod wires;
 
 use std::{fs::OpenOptions, io::IsTerminal, process::ExitCode, sync::Arc};
@@ -100,6 +101,7 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
         optimizations: translation.optimizations,
         translated_bytes: Some(translation.bytes),
         translation_cache: translation.cache,
+        stack_period: plan.stacks.as_ref().map(|stacks| stacks.period),
         simulated,
     };
     if let Some(sandbox) = plan.sandbox {
@@ -118,6 +120,7 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
     }
     descriptors::close_those_that_were_closed();
     longma_runner::descriptors::apply_guest_limit();
+    let is_simulated = outcome.is_some() || models.is_some();
     let reports = Arc::new(reports);
     let own = std::process::id();
     let (executing, to_user) = (reports.clone(), messages.clone());
@@ -127,6 +130,10 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
                 Some(outcome) => outcome.finish(ending, report, &messages),
                 None => reports.print(ending, report, &messages),
             };
+            let finished = finished.and_then(|()| match &plan.stacks {
+                Some(stacks) => stacks.write(report, is_simulated, &messages),
+                None => Ok(()),
+            });
             if let Err(failed) = finished {
                 // Do not exit with the program's status: the run would appear to have its results.
                 std::process::exit(failed.0.into());

@@ -20,6 +20,7 @@ pub(super) fn refuse_shared(arguments: &Arguments) -> Result<(), Failure> {
         ("--stats-every", beside("jsonl").filter(|_| arguments.stats_every.is_some())),
         ("--report", arguments.report.clone()),
         ("--profile-out", arguments.profile_out.clone()),
+        ("--stacks-out", arguments.stacks_out.clone()),
         ("--trace", arguments.trace.clone()),
         ("--champsim", arguments.champsim.clone()),
         ("--checkpoint", arguments.checkpoint.clone()),

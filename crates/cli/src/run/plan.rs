@@ -8,6 +8,7 @@ use longma_runner::{
 };
 use longma_topology::Machine;
 
+use super::stacks::Stacks;
 use super::{
     arguments::{Arguments, absolute},
     failure::Failure,
@@ -28,6 +29,8 @@ pub struct Plan {
     pub checkpoint: Option<Checkpoint>,
     pub reports: report::Reports,
     pub trace: SystemCallTrace,
+    /// The samples of call stacks.
+    pub stacks: Option<Stacks>,
     /// The port on which to wait for a debugger.
     pub debugger_port: Option<u16>,
     pub sandbox: Option<sandbox::Sandbox>,
@@ -105,6 +108,7 @@ impl Plan {
             pausable: arguments.roi || arguments.sample.is_some() || attends,
             ..Execution::default()
         };
+        let stacks = Stacks::wanted(&arguments);
         let translation = TranslationPlan {
             optimizations: arguments.translation,
             bytes: arguments.translation_room << 20,
@@ -125,6 +129,7 @@ impl Plan {
             checkpoint,
             reports,
             trace,
+            stacks,
             debugger_port: arguments.gdb,
             sandbox,
             measures: arguments.measures,

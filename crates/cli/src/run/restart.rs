@@ -37,6 +37,10 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     }
     option("--strace-out", arguments.strace_out.as_deref().map(path));
     option("--profile-out", arguments.profile_out.as_deref().map(path));
+    if let Some(file) = &arguments.stacks_out {
+        option("--stacks-out", Some(path(file)));
+        option("--stacks-every", Some(arguments.stacks_every.to_string().into()));
+    }
     let machine = arguments.machine.as_deref().map(Path::new);
     option("--machine", machine.map(|name| if name.exists() { path(name) } else { name.into() }));
     for edit in &arguments.set {

@@ -67,6 +67,7 @@ fn refused(arguments: &Arguments) -> Option<&'static str> {
     let given = [
         ("--strace-out", arguments.strace_out.is_some()),
         ("--profile-out", arguments.profile_out.is_some()),
+        ("--stacks-out", arguments.stacks_out.is_some()),
         ("--stats-out", arguments.stats_out.is_some()),
         ("--report", arguments.report.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),

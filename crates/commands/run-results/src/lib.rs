@@ -1,9 +1,10 @@
 //! Shows results of simulated runs: the page of `longma run --report`, the annotated assembly of `--annotate`, and the
-//! comparison of `longma compare`, the summary of a simulated run, and the costs of a functional one.
+//! comparison of `longma compare`, the summary of a simulated run, the costs of a functional one, and flame graphs.
 
 pub mod annotate;
 pub mod caches;
 pub mod compare;
+pub mod flame_graph;
 pub mod function_name;
 mod grouped;
 pub mod page;

@@ -43,6 +43,8 @@ pub struct Execution {
     pub tracing: bool,
     /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they are no-ops.
     pub magic: bool,
+    /// Blocks take their instructions from the core's budget, see [`Core::set_budget`](crate::Core::set_budget).
+    pub metered: bool,
     /// With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
     pub pausable: bool,
     /// The architecture that the program was compiled for.
@@ -56,6 +58,7 @@ impl Default for Execution {
             counting: false,
             tracing: false,
             magic: false,
+            metered: false,
             pausable: false,
             origin: Origin::LoongArch,
         }
@@ -92,7 +95,7 @@ struct RunLoopOptions {
 
 impl RunLoopOptions {
     fn of(execution: Execution) -> Self {
-        Self { clock: execution.tracing, metered: false }
+        Self { clock: execution.tracing, metered: execution.metered && !execution.tracing }
     }
 }
 

@@ -180,6 +180,11 @@ impl SimulatedProcess {
         stop
     }
 
+    /// The simulated time of a thread.
+    pub(crate) fn now(&self, thread: &Thread) -> Time {
+        self.slot(thread).start
+    }
+
     /// Accounts for an entry to the kernel.
     pub(crate) fn enter_kernel(&self, thread: &Thread) {
         let time = self.timing_backend.enter_kernel(self.slot(thread));

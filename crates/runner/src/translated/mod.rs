@@ -34,6 +34,7 @@ use longma_translate_mips::Mips64;
 use longma_translate_x86::X86_64;
 
 use crate::cores::Cores;
+use crate::unwind::Registers;
 use area_usage::AreaUsage;
 use cache::CacheFile;
 use debugged::DebuggedThread;
@@ -65,6 +66,9 @@ pub(crate) trait Translation: Send + Sync {
 
     /// The GDB target description of the registers.
     fn describe_registers(&self) -> String;
+
+    /// The general registers of a thread that has stopped in translated code; `None` if it is elsewhere.
+    fn registers(&self, cores: &Cores, state: &State) -> Option<Registers>;
 
     /// The value and size of a register. The thread must be between two instructions.
     fn read_register(&self, cores: &Cores, state: &State, number: usize) -> Option<(Value, usize)>;
@@ -222,6 +226,25 @@ impl<F: FrontEnd> Translation for Translated<F> {
 
     fn describe_registers(&self) -> String {
         F::registers().xml()
+    }
+
+    fn registers(&self, cores: &Cores, state: &State) -> Option<Registers> {
+        let mut state = state.clone();
+        let position = self.engine().position(state.pc)?;
+        if let Some(pending) = position.pending {
+            F::settle(pending, &mut state, &self.view(cores));
+        }
+        let value = |number: usize| {
+            // GDB numbers the registers like DWARF, except the first ones of x86-64.
+            let number = if cores.process().architecture() == Architecture::X86_64 {
+                [0, 3, 2, 1].get(number).copied().unwrap_or(number)
+            } else {
+                number
+            };
+            let (value, _) = self.read_register(cores, &state, number).unwrap_or_default();
+            u64::from_le_bytes(std::array::from_fn(|byte| value[byte]))
+        };
+        Some(Registers { values: std::array::from_fn(value), pc: position.pc })
     }
 
     fn read_register(&self, cores: &Cores, state: &State, number: usize) -> Option<(Value, usize)> {

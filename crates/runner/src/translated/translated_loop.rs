@@ -70,6 +70,7 @@ impl<F: FrontEnd> Translated<F> {
                 // In simulated time, instructions not counted yet are counted with later ones.
                 if cores.in_time().is_none() {
                     core.clear_trace();
+                    cores.sample(core, on.thread, |state| self.registers(cores, state));
                 }
                 Outcome::Continue
             }
