@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING
 
 from .experiment import Experiment
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
 
 MERGE_EVERY = 64
 """Maximum number of points after which records are stored."""
+
+MERGE_AFTER = 2.0
+"""Seconds after which the next record is stored with those before it: what a killed client loses."""
 
 
 def sweep(experiment: Experiment, client: Client | None = None, *, quick: bool = False,
@@ -39,12 +43,14 @@ def sweep(experiment: Experiment, client: Client | None = None, *, quick: bool =
     futures = client.map(_run_point, missing, experiment=experiment, quick=quick, key=[f"longma-{key}" for key in missing],
                          retries=10, pure=True)
     records: list[str] = []
+    merged = time.monotonic()
     try:
         for _, record in as_completed(futures, with_results=True):
             records.append(record)
-            if len(records) >= MERGE_EVERY:
+            if len(records) >= MERGE_EVERY or time.monotonic() - merged >= MERGE_AFTER:
                 experiment.merge("".join(records), store=store)
                 records.clear()
+                merged = time.monotonic()
     finally:
         if records:
             experiment.merge("".join(records), store=store)

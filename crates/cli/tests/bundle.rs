@@ -146,7 +146,8 @@ fn a_result_that_differs_is_named_with_both_values() {
     let segments = study.path("store/segments");
     for segment in fs::read_dir(&segments).unwrap() {
         let path = segment.unwrap().path();
-        let changed = fs::read_to_string(&path).unwrap().lines().map(|line| {
+        let lines = fs::read_to_string(&path).unwrap();
+        let changed = lines.lines().map(|line| {
             let mut record: serde_json::Value = serde_json::from_str(&line[9..]).unwrap();
             if record["parameters"]["argument"] == "5" {
                 record["metrics"]["instructions"] = 7.0.into();

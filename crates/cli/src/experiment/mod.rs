@@ -3,6 +3,7 @@
 
 mod bundle;
 pub(crate) mod columns;
+mod comparison;
 pub mod explain;
 mod figures;
 mod find;
@@ -225,7 +226,7 @@ pub fn run(args: Args) -> Outcome {
         }
         ExperimentCommand::Run { which, how, format } => run::run(&which, &how, &registry, format),
         ExperimentCommand::Compare { which, within, format } => {
-            print::compare(&which, &registry, within, format)
+            comparison::compare(&which, &registry, within, format)
         }
         ExperimentCommand::Report { which, output, figures } => {
             print::report(&which, &registry, &output, figures.as_deref())
@@ -279,7 +280,7 @@ impl Which {
     /// The command that writes these experiments to the bundle `out`.
     fn bundle_command(&self, out: &Path) -> String {
         let all = ["--all".to_string()];
-        let names = if self.all { &all } else { &*self.names };
+        let names = if self.all { &all[..] } else { &*self.names };
         self.words("bundle", names, &[("--out", Some(out))])
     }
 

@@ -122,7 +122,7 @@ impl Shown {
                 let number = if sensitivity.places.len() > 1 { format!("-{}", index + 1) } else { String::new() };
                 let chart = format!("{}-sensitivity-{name}{number}.svg", parts.name);
                 match sensitivity.effects(place, name, results) {
-                    Ok(effects) => self.add_metric((name, metric), place, effects, chart, &mut rows, parts),
+                    Ok(effects) => self.add_metric((name, *metric), place, effects, chart, &mut rows, parts),
                     Err(why) => {
                         self.gaps = true;
                         let _ = writeln!(self.text, "{}{name}: no value: {why}\n", at(place));

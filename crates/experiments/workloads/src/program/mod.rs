@@ -335,7 +335,9 @@ impl Workload for Program {
         let mut files = Files::new(point)?;
         let mut command = self.command(point, &files, false);
         let folder = working_folder(point)?;
-        folder.iter().for_each(|folder| drop(command.current_dir(folder.path())));
+        if let Some(folder) = &folder {
+            command.current_dir(folder.path());
+        }
         let ended = run_child(&mut command, point.time_limit, stop)?;
         let wanted = match point.parameter("status") {
             Some(Setting::Integer(status)) => *status,

@@ -1,0 +1,149 @@
+//! Tests what a study needs beside runs: input files as part of a result, sensitivity to estimates, titles that a terminal
+//! would act on, and reasons for what a mean leaves out.
+
+mod programs;
+mod subcommand;
+
+use programs::guest;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Output;
+use subcommand::{Subcommand, text};
+use tempfile::{TempDir, tempdir};
+
+const EXPERIMENT: Subcommand = Subcommand("experiment");
+
+/// An experiment file beside the guest `queens`, with a store.
+struct Study(TempDir);
+
+impl Study {
+    fn new(experiment: &str) -> Self {
+        let study = Self(tempdir().unwrap());
+        fs::copy(guest("queens"), study.path("queens")).unwrap();
+        fs::write(study.path("file.toml"), experiment).unwrap();
+        study
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn output(&self, verb: &str, arguments: &[&str]) -> Output {
+        let mut command = EXPERIMENT.command(&[verb]);
+        command.arg(self.path("file.toml")).args(arguments);
+        command.arg("--store").arg(self.path("store")).output().unwrap()
+    }
+
+    fn success(&self, verb: &str, arguments: &[&str]) -> String {
+        let output = self.output(verb, arguments);
+        assert!(output.status.success(), "{verb}: {}{}", text(&output.stdout), text(&output.stderr));
+        text(&output.stdout)
+    }
+}
+
+const QUEENS: &str = r#"
+format = 1
+name = "file"
+title = "TITLE"
+workload = "program"
+machines = ["loongson-3a5000"]
+time_limit = "60 s"
+[parameters]
+program = "queens"
+argument = "4"
+[metrics.instructions]
+unit = "instructions"
+title = "METRIC"
+"#;
+
+#[test]
+fn titles_that_a_terminal_would_act_on_are_shown_as_text() {
+    let hostile = QUEENS.replace("TITLE", r"a\u001b[31mb\u009b2Jc").replace("METRIC", r"d\u001b]0;e\u0007");
+    let published = "[sources.s]\nkind = \"paper\"\ntitle = \"f\\u001b[5mg\"\n[[published]]\nvalues = { instructions = 1 }\n\
+        read = \"printed\"\nsource = \"s\"\nnote = \"h\\u001b[1mi\"\n";
+    let study = Study::new(&(hostile + published));
+    for (verb, arguments) in [
+        ("check", &[][..]),
+        ("run", &[]),
+        ("run", &["--format", "json"]),
+        ("compare", &[]),
+        ("compare", &["--format", "json"]),
+        ("points", &[]),
+        ("metrics", &[]),
+    ] {
+        let output = study.output(verb, arguments);
+        let shown = text(&output.stdout) + &text(&output.stderr);
+        let control = |c: char| c.is_control() && c != '\n';
+        assert!(!shown.contains(control), "{verb} {arguments:?}: {shown:?}");
+    }
+    let json: serde_json::Value =
+        serde_json::from_str(&study.success("compare", &["--format", "json"])).unwrap();
+    assert_eq!(json[0]["values"][0]["note"], "h\u{1b}[1mi", "JSON keeps the text");
+    let list = EXPERIMENT.command(&["list", "--folder"]).arg(study.0.path()).output().unwrap();
+    assert!(!text(&list.stdout).contains('\x1b'), "{:?}", text(&list.stdout));
+}
+
+#[test]
+fn a_mean_names_the_runs_that_it_leaves_out() {
+    let experiment = QUEENS.replace("argument = \"4\"", "")
+        + "[parameters.prints]\nways = '(\\d+) ways'\n[metrics.ways]\nunit = \"ways\"\n[sources.s]\nkind = \"paper\"\ntitle = \"t\"\n\
+        [[published]]\nvalues = { ways = 2 }\nread = \"printed\"\nsource = \"s\"\n";
+    let experiment = experiment
+        .replace("[metrics.instructions]", "[sweep]\nargument = [\"4\", \"6\"]\n[metrics.instructions]")
+        .replace("workload =", "replicates = [\"argument\"]\nworkload =");
+    let study = Study::new(&experiment);
+    study.success("run", &["--shard", "1/2"]);
+    let output = study.output("compare", &[]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{shown}");
+    assert!(shown.contains("ways: the mean leaves out: argument 6 is not run yet"), "{shown}");
+    assert!(shown.contains("(1 of 2)"), "{shown}");
+}
+
+#[test]
+fn input_files_are_part_of_a_result_and_all_that_the_program_finds() {
+    // `queens` reads nothing, but its results may depend on the file.
+    let experiment = QUEENS.replace("argument = \"4\"", "argument = \"4\"\nfiles = [\"data/input.txt\"]");
+    let study = Study::new(&experiment);
+    let output = study.output("run", &[]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("data/input.txt"), "{}", text(&output.stderr));
+    fs::create_dir(study.path("data")).unwrap();
+    let input = study.path("data/input.txt");
+    fs::write(&input, "one").unwrap();
+    let keys = |study: &Study| {
+        let points: serde_json::Value =
+            serde_json::from_str(&study.success("points", &["--format", "json"])).unwrap();
+        points[0]["key"].as_str().unwrap().to_string()
+    };
+    let before = keys(&study);
+    assert!(study.success("run", &[]).contains("1 points run"));
+    fs::write(&input, "another").unwrap();
+    assert_ne!(keys(&study), before);
+    let outside = experiment.replace("data/input.txt", "../input.txt");
+    fs::write(study.path("file.toml"), outside).unwrap();
+    assert!(text(&study.output("run", &[]).stderr).contains("not below `folder`"));
+}
+
+#[test]
+fn estimates_are_ranked_by_their_effect() {
+    let experiment = QUEENS.replace("argument = \"4\"", "argument = \"5\"\nlevel = \"timing\"")
+        + "[metrics.cycles]\nof = \"run.cycles\"\nunit = \"cycles\"\n[sensitivity]\nmetrics = [\"cycles\"]\n\
+        estimates = [\"machine.cores.la464.rob_entries\", \"machine.caches.l3.latency\"]\nhigh = 4\n";
+    let study = Study::new(&experiment);
+    let figures = study.path("figures");
+    let shown = study.success("sensitivity", &["--figures", figures.to_str().unwrap()]);
+    assert!(shown.contains("cycles unchanged"), "{shown}");
+    for name in ["file-sensitivity-cycles.svg", "file-sensitivity-cycles.pdf", "file-sensitivity.csv"] {
+        assert!(figures.join(name).is_file(), "{name}");
+    }
+    let table = fs::read_to_string(figures.join("file-sensitivity.csv")).unwrap();
+    assert!(table.starts_with("at,metric,unit,unchanged,parameter,"), "{table}");
+    assert!(table.contains("machine.cores.la464.rob_entries,128,depth,64,"), "{table}");
+    let json = study.success("sensitivity", &["--format", "json", "--estimate", "machine.cores.la464.rob*"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json[0]["effects"].as_array().unwrap().len(), 1, "{json}");
+    let none = study.output("sensitivity", &["--estimate", "machine.nothing", "--metric", "instructions"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("nothing to vary"), "{}", text(&none.stderr));
+}
