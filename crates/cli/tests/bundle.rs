@@ -161,7 +161,10 @@ fn a_result_that_differs_is_named_with_both_values() {
     let (status, stdout, errors) = verify(&study.bundle("x.tar"), &[]);
     assert_eq!(status, 1, "{stdout}{errors}");
     assert!(stdout.contains("2 of 2 points run again, 1 with the same results"), "{stdout}");
-    assert!(stdout.contains("differs: argument 5 (") && stdout.contains("instructions 7, again "), "{stdout}");
+    assert!(
+        stdout.contains("differs: argument 5 (") && stdout.contains("instructions 7, again "),
+        "{stdout}"
+    );
 }
 
 #[test]

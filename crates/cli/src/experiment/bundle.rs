@@ -149,7 +149,8 @@ pub fn verify(arguments: &VerifyArguments, registry: &Registry) -> Outcome {
         only: arguments.only.iter().map(|key| Key::from(&**key)).collect(),
         host: false,
     };
-    let known: BTreeSet<_> = manifest.experiments.iter().flat_map(|one| &one.points).map(|p| &p.key).collect();
+    let known: BTreeSet<_> =
+        manifest.experiments.iter().flat_map(|one| &one.points).map(|p| &p.key).collect();
     if let Some(unknown) = verifier.only.iter().find(|key| !known.contains(key)) {
         return Err(format!("no point of the bundle has the key {unknown}").into());
     }
@@ -233,7 +234,10 @@ fn describe(manifest: &Manifest, verified: &[Verification]) -> String {
     let mut text = String::new();
     for one in verified {
         let Verification { experiment, points, compared, equal, missing, .. } = one;
-        let _ = writeln!(text, "{experiment}: {compared} of {points} points run again, {equal} with the same results");
+        let _ = writeln!(
+            text,
+            "{experiment}: {compared} of {points} points run again, {equal} with the same results"
+        );
         if *missing > 0 {
             let _ = writeln!(text, "  {missing} points have no result in the bundle");
         }
@@ -251,7 +255,8 @@ fn describe(manifest: &Manifest, verified: &[Verification]) -> String {
     if manifest.longma == longma {
         let _ = writeln!(text, "Made and run again by {longma}.");
     } else {
-        let _ = writeln!(text, "Made by {}, run again by {longma}, whose models may differ.", manifest.longma);
+        let _ =
+            writeln!(text, "Made by {}, run again by {longma}, whose models may differ.", manifest.longma);
     }
     text
 }

@@ -156,7 +156,8 @@ fn comparison_rows(
     whole: Option<&[Option<String>]>,
     is_far: &dyn Fn(&Comparison) -> bool,
 ) -> String {
-    let mut heading = row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO", "VERDICT"]);
+    let mut heading =
+        row(["POINT", "METRIC", "UNIT", "SOURCE", "READ", "PUBLISHED", "OURS", "RATIO", "VERDICT"]);
     if whole.is_some() {
         heading.push("WHOLE".into());
     }
@@ -169,7 +170,17 @@ fn comparison_rows(
             None => c.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}{far}")),
         };
         let published = c.published.to_string();
-        let mut cells = row([&c.point, &c.metric, &c.unit, &c.source, c.read, &published, &ours, &ratio, &c.relation().to_string()]);
+        let mut cells = row([
+            &c.point,
+            &c.metric,
+            &c.unit,
+            &c.source,
+            c.read,
+            &published,
+            &ours,
+            &ratio,
+            &c.relation().to_string(),
+        ]);
         cells.extend(whole.map(|whole| whole[index].clone().unwrap_or("-".into())));
         rows.push(cells);
     }

@@ -21,7 +21,8 @@ pub fn files(chapters: &[Chapter<'_>]) -> Result<Files, HostError> {
         #[cfg(feature = "parquet")]
         {
             let encoded = chapter.table.to_parquet();
-            let encoded = encoded.map_err(|what| HostError(format!("cannot encode {name}.parquet: {what}")))?;
+            let encoded =
+                encoded.map_err(|what| HostError(format!("cannot encode {name}.parquet: {what}")))?;
             files.push((format!("{name}.parquet"), encoded));
         }
     }

@@ -4,8 +4,8 @@ use super::find::{Experiments, Origin};
 use super::{Format, Outcome, VERSION, Which, figures, find, status};
 use longma_command_line::output::{self, columns, has_colour, print_json, table as lay_out};
 use longma_lab::{
-    Campaign, Chapter, Experiment, Registry, Results, Table, Verdict, compare as compare_with_published, page,
-    write_atomically,
+    Campaign, Chapter, Experiment, Registry, Results, Table, Verdict, compare as compare_with_published,
+    page, write_atomically,
 };
 use longma_text::{is_control_or_invisible, sanitize_lines};
 use serde_json::{Value, json};
@@ -157,6 +157,15 @@ pub fn results(campaign: &Campaign<'_>, table_of: &Table, outcome: &longma_lab::
     let summarized = table_of.summarized(campaign);
     if !table_of.rows.is_empty() {
         out.push_str(&result_rows(&summarized, table_of));
+    }
+    if table_of.repeats_itself(campaign) == Some(true) {
+        let names: Vec<_> =
+            experiment.parts().replicates.iter().map(|name| format!("`{}`", &**name)).collect();
+        let _ = writeln!(
+            out,
+            "The values of {} change nothing: all runs of every mean gave the same values, so the intervals mean nothing.",
+            names.join(" and ")
+        );
     }
     let mut parts = vec![format!("{} points run, {} reused", outcome.ran, outcome.reused)];
     let counts =

@@ -67,7 +67,8 @@ pub fn run(which: &Which, how: &RunOptions, registry: &Registry, format: Format)
         if how.records {
             let keys = options.only.iter().flatten();
             // Not changed for display: each line has a checksum.
-            return longma_command_line::output::print(&outcome.results.lines(keys)).map(|_| status::ended(host, false, false));
+            return longma_command_line::output::print(&outcome.results.lines(keys))
+                .map(|_| status::ended(host, false, false));
         }
         let (table, written) = export_table(&store, &campaign, &mut outcome)?;
         print::report_store_problems(&outcome.results);

@@ -5,7 +5,8 @@ use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, figures, find, print, status};
 use longma_command_line::output::print_json;
 use longma_lab::{
-    Effect, Effects, Experiment, Metric, Options, Place, Registry, Sensitivity, Stop, Variations, number, tornado,
+    Effect, Effects, Experiment, Metric, Names, Options, Place, Registry, Sensitivity, Stop, Variations,
+    number, tornado,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -119,13 +120,17 @@ impl Shown {
         for (index, place) in sensitivity.places.iter().enumerate() {
             for name in sensitivity.metrics() {
                 let Some((_, metric)) = metrics.iter().find(|(known, _)| *known == name) else { continue };
-                let number = if sensitivity.places.len() > 1 { format!("-{}", index + 1) } else { String::new() };
+                let number =
+                    if sensitivity.places.len() > 1 { format!("-{}", index + 1) } else { String::new() };
                 let chart = format!("{}-sensitivity-{name}{number}.svg", parts.name);
                 match sensitivity.effects(place, name, results) {
-                    Ok(effects) => self.add_metric((name, *metric), place, effects, chart, &mut rows, parts),
+                    Ok(effects) => {
+                        self.add_metric((name, *metric), place, effects, chart, &mut rows, experiment)
+                    }
                     Err(why) => {
                         self.gaps = true;
-                        let _ = writeln!(self.text, "{}{name}: no value: {why}\n", at(place));
+                        let at = at(place, &Names::of(experiment));
+                        let _ = writeln!(self.text, "{at}{name}: no value: {why}\n");
                         self.objects.push(json!({ "experiment": parts.name, "metric": name, "error": why }));
                     }
                 }
@@ -141,17 +146,20 @@ impl Shown {
         effects: Effects,
         chart: String,
         rows: &mut Vec<Vec<String>>,
-        parts: &longma_lab::ExperimentFile,
+        experiment: &Experiment,
     ) {
-        let (unit, at, base) = (&metric.unit, at(place), effects.base);
+        let parts = experiment.parts();
+        let (unit, at, base) = (&metric.unit, at(place, &Names::of(experiment)), effects.base);
         let _ = writeln!(self.text, "{at}{}: {} {unit} unchanged", metric.title(name), number(base));
         self.text.push_str(&table(&effects));
         self.text.push('\n');
         let title = format!("{}: sensitivity to estimates", parts.title);
-        let shown = if at.is_empty() { metric.title(name).into() } else { format!("{at}{}", metric.title(name)) };
+        let shown =
+            if at.is_empty() { metric.title(name).into() } else { format!("{at}{}", metric.title(name)) };
         self.charts.push((chart, tornado(&title, &shown, unit, &effects)));
         rows.extend(effects.effects.iter().map(|effect| {
-            let mut row = vec![at.trim_end_matches(", ").to_string(), name.into(), unit.clone(), base.to_string()];
+            let mut row =
+                vec![at.trim_end_matches(", ").to_string(), name.into(), unit.clone(), base.to_string()];
             row.extend([effect.parameter.clone(), text_of(&effect.value), text_of(&effect.source)]);
             for end in 0..2 {
                 let end = effect.ends.get(end);
@@ -164,9 +172,7 @@ impl Shown {
         }));
         let settings: serde_json::Map<_, _> =
             place.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        let end = |(setting, value): &(longma_lab::Setting, Result<f64, String>)| {
-            json!({ "parameter": setting, "value": value.as_ref().ok(), "error": value.as_ref().err() })
-        };
+        let end = |(setting, value): &(longma_lab::Setting, Result<f64, String>)| json!({ "parameter": setting, "value": value.as_ref().ok(), "error": value.as_ref().err() });
         let effect = |effect: &Effect| {
             json!({ "parameter": effect.parameter, "value": effect.value, "source": effect.source,
                 "ends": effect.ends.iter().map(end).collect::<Vec<_>>(), "span": effect.span(base) })
@@ -181,7 +187,9 @@ impl Shown {
     fn write(&self, folder: &std::path::Path) -> Result<(), status::HostError> {
         let charts = self.charts.iter().map(|(name, svg)| (name.clone(), svg.clone()));
         let mut files = figures::charts(charts)?;
-        files.extend(self.tables.iter().map(|(name, rows)| (name.clone(), longma_lab::csv(rows).into_bytes())));
+        files.extend(
+            self.tables.iter().map(|(name, rows)| (name.clone(), longma_lab::csv(rows).into_bytes())),
+        );
         figures::write(folder, files)
     }
 }
@@ -190,9 +198,10 @@ fn text_of(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or(String::new(), ToString::to_string)
 }
 
-/// The settings of a place, each followed by a comma.
-fn at(place: &Place) -> String {
-    place.settings.iter().map(|(name, value)| format!("{name} {value}, ")).collect()
+/// The settings of a place as tables name them, followed by a comma.
+fn at(place: &Place, names: &Names) -> String {
+    let label = names.label(place.settings.iter().map(|(name, value)| (name, value)));
+    if label.is_empty() { label } else { label + ", " }
 }
 
 /// The effects as a table. Parameters without an effect follow in one line.
@@ -201,7 +210,8 @@ fn table(effects: &Effects) -> String {
     const NAMED: usize = 8;
     let base = effects.base;
     let mut rows = vec![print::row(["PARAMETER", "VALUE", "LOW", "HIGH", "AT LOW", "AT HIGH", "SPAN"])];
-    let (moving, still): (Vec<_>, Vec<_>) = effects.effects.iter().partition(|effect| effect.span(base) > 0.0);
+    let (moving, still): (Vec<_>, Vec<_>) =
+        effects.effects.iter().partition(|effect| effect.span(base) > 0.0);
     let percent = |value: f64| match base {
         0.0 => number(value),
         base => format!("{:+.2} %", (value / base - 1.0) * 100.0),

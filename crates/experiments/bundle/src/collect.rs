@@ -71,7 +71,16 @@ pub fn collect(originals: &[Original<'_>], registry: &Registry) -> Result<Collec
         let quick = original.campaign.quick;
         let command = command(&file, &folder, quick);
         let points = original.campaign.points.iter().map(point).collect();
-        Ok(BundledExperiment { name: parts.name.clone(), file, folder, quick, command, machines, inputs, points })
+        Ok(BundledExperiment {
+            name: parts.name.clone(),
+            file,
+            folder,
+            quick,
+            command,
+            machines,
+            inputs,
+            points,
+        })
     });
     let experiments = experiments.collect::<Result<_, BundleError>>()?;
     Ok(Collected { experiments, contents: places.contents })
@@ -167,7 +176,13 @@ fn machine_names(experiment: &Experiment) -> BTreeSet<String> {
     let mechanisms = parts.explain.iter().flat_map(|explain| explain.mechanisms.values());
     let switched = mechanisms.flat_map(|mechanism| [&mechanism.off, &mechanism.on]);
     let switched = switched.filter_map(|settings| settings.get("machine").and_then(Setting::text));
-    parts.machines.iter().chain(quick).map(|name| name.to_string()).chain(switched.map(String::from)).collect()
+    parts
+        .machines
+        .iter()
+        .chain(quick)
+        .map(|name| name.to_string())
+        .chain(switched.map(String::from))
+        .collect()
 }
 
 fn machine(name: &str, folder: &Path, experiment: &Experiment) -> Result<NamedMachine, BundleError> {
@@ -251,7 +266,9 @@ impl Places {
     fn put(&mut self, place: String, bytes: Vec<u8>) -> Result<String, BundleError> {
         let known = self.contents.entry(place.clone()).or_insert_with(|| bytes.clone());
         if *known != bytes {
-            return Err(BundleError::Experiment(format!("two different files would be {place} in the bundle")));
+            return Err(BundleError::Experiment(format!(
+                "two different files would be {place} in the bundle"
+            )));
         }
         Ok(place)
     }
@@ -282,7 +299,10 @@ mod tests {
 
     #[test]
     fn the_command_runs_the_unpacked_file() {
-        assert_eq!(command("files/a b.toml", "files", true), "longma experiment run 'files/a b.toml' --quick");
+        assert_eq!(
+            command("files/a b.toml", "files", true),
+            "longma experiment run 'files/a b.toml' --quick"
+        );
         assert_eq!(
             command("files/x/a.toml", "files/y", false),
             "longma experiment run files/x/a.toml --paths-from files/y"

@@ -10,7 +10,9 @@ mod verify;
 
 pub use archive::{BundleError, Contents, Limits, MANIFEST, unpack, unpack_tar, write};
 pub use collect::{Collected, Original, collect, inside};
-pub use manifest::{BundledExperiment, BundledFile, BundledInput, BundledMachine, BundledPoint, Manifest, RESULTS};
+pub use manifest::{
+    BundledExperiment, BundledFile, BundledInput, BundledMachine, BundledPoint, Manifest, RESULTS,
+};
 pub use verify::{Difference, Verification, changed_inputs, local_keys, verify};
 
 /// Completes the contents of a bundle with the files of `generated`, such as results and figures, and with the manifest.

@@ -106,7 +106,13 @@ impl Manifest {
     pub fn new(longma: &str, made_by: &str, contents: &Contents) -> Self {
         let file = |bytes: &Vec<u8>| BundledFile { sha256: digest(bytes), bytes: bytes.len() as u64 };
         let files = contents.iter().map(|(name, bytes)| (name.clone(), file(bytes))).collect();
-        Self { format: FORMAT, longma: longma.into(), made_by: made_by.into(), experiments: Vec::new(), files }
+        Self {
+            format: FORMAT,
+            longma: longma.into(),
+            made_by: made_by.into(),
+            experiments: Vec::new(),
+            files,
+        }
     }
 
     /// The manifest as JSON.
@@ -131,7 +137,10 @@ impl Manifest {
         for experiment in &manifest.experiments {
             let machines = experiment.machines.iter().map(|machine| &machine.file);
             let named = machines.chain(experiment.inputs.iter().map(|input| &input.file));
-            if !file(&experiment.file) || !is_path(&experiment.folder) || !named.into_iter().all(|path| file(path)) {
+            if !file(&experiment.file)
+                || !is_path(&experiment.folder)
+                || !named.into_iter().all(|path| file(path))
+            {
                 return Err("bundle.json names files that it does not list".into());
             }
         }

@@ -66,9 +66,13 @@ impl std::fmt::Display for Difference {
 ///
 /// # Errors
 /// If the experiment does not have the points of the bundle.
-pub fn local_keys(bundled: &BundledExperiment, campaign: &Campaign<'_>) -> Result<BTreeMap<Key, Key>, String> {
+pub fn local_keys(
+    bundled: &BundledExperiment,
+    campaign: &Campaign<'_>,
+) -> Result<BTreeMap<Key, Key>, String> {
     let same = |(one, point): (&BundledPoint, &Point)| one.point == point.label();
-    if bundled.points.len() != campaign.points.len() || !bundled.points.iter().zip(&campaign.points).all(same) {
+    if bundled.points.len() != campaign.points.len() || !bundled.points.iter().zip(&campaign.points).all(same)
+    {
         return Err(format!("the file of {} has other points than bundle.json lists", bundled.name));
     }
     let pairs = bundled.points.iter().zip(&campaign.points);
@@ -82,8 +86,11 @@ pub fn verify(
     results: &Results,
     again: &Results,
 ) -> Verification {
-    let mut verification =
-        Verification { experiment: bundled.name.clone(), points: bundled.points.len(), ..Verification::default() };
+    let mut verification = Verification {
+        experiment: bundled.name.clone(),
+        points: bundled.points.len(),
+        ..Verification::default()
+    };
     let mut seen = BTreeSet::new();
     for BundledPoint { key, point } in bundled.points.iter().filter(|point| seen.insert(&point.key)) {
         let Some(before) = results.get(key) else {
@@ -111,7 +118,8 @@ type Failures = Option<(Option<String>, Option<String>)>;
 fn difference(before: &Record, after: &Record) -> Option<(Metrics, Failures)> {
     let names: BTreeSet<_> = before.metrics.keys().chain(after.metrics.keys()).collect();
     let pair = |name: &String| (before.metrics.get(name).copied(), after.metrics.get(name).copied());
-    let differ = names.into_iter().map(|name| (name.clone(), pair(name))).filter(|(_, (one, two))| one != two);
+    let differ =
+        names.into_iter().map(|name| (name.clone(), pair(name))).filter(|(_, (one, two))| one != two);
     let metrics: Metrics = differ.collect();
     let message = |record: &Record| record.failure.as_ref().map(|failure| failure.message.clone());
     let failures = Some((message(before), message(after))).filter(|(one, two)| one != two);
@@ -127,7 +135,8 @@ pub fn changed_inputs(
     let folder = campaign.experiment.folder();
     let machines = bundled.machines.iter().filter(|machine| {
         let is_path = machine.name.contains(['/', '.']);
-        let file = if is_path { folder.join(&machine.name).display().to_string() } else { machine.name.clone() };
+        let file =
+            if is_path { folder.join(&machine.name).display().to_string() } else { machine.name.clone() };
         !Machine::open(&file).is_ok_and(|open| digest(open.to_toml().as_bytes()) == machine.sha256)
     });
     let mut changed: Vec<String> = machines.map(|machine| format!("the machine {}", machine.name)).collect();

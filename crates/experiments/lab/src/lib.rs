@@ -52,7 +52,9 @@ pub use rehearse::RehearsalReport;
 #[cfg(feature = "pdf")]
 pub use report::pdf;
 pub use report::{Chapter, FigureFile, Section, figures, page, page_with, tornado};
-pub use sensitivity::{Effect, Effects, Estimate, Place, Sensitivity, SensitivityError, Variations, estimates};
+pub use sensitivity::{
+    Effect, Effects, Estimate, Place, Sensitivity, SensitivityError, Variations, estimates,
+};
 pub use setting::Setting;
 pub use store::{Contradiction, InvalidLine, Merged, Record, Results, Store, StoreError, Writer};
 pub use table::{Column, Row, Table};

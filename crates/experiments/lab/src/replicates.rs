@@ -31,6 +31,22 @@ pub(crate) fn groups(campaign: &Campaign<'_>) -> Vec<Vec<usize>> {
 }
 
 impl Table {
+    /// Whether the replicates change nothing: at every point with several runs, all have the same values. `None` if no
+    /// point has several. The interval of such a mean says nothing about the measurement.
+    pub fn repeats_itself(&self, campaign: &Campaign<'_>) -> Option<bool> {
+        let by_key: BTreeMap<_, _> = self.rows.iter().map(|row| (&row.key, row)).collect();
+        let mut several = None;
+        for group in groups(campaign) {
+            let keys = group.iter().map(|point| &campaign.points[*point].key);
+            let rows: Vec<&Row> = keys.filter_map(|key| by_key.get(key).copied()).collect();
+            if rows.iter().filter(|row| row.failure.is_none()).count() > 1 {
+                let same = rows.iter().all(|row| row.values == rows[0].values);
+                several = Some(several.unwrap_or(true) && same);
+            }
+        }
+        several
+    }
+
     /// The table with one row for all points that differ only in the experiment's `replicates`: the means of the values
     /// that they have. Its key is that of the first of these points. The same table if the experiment has no replicates.
     pub fn summarized(&self, campaign: &Campaign<'_>) -> Self {

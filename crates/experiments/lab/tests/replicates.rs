@@ -104,6 +104,16 @@ fn replicates_become_one_row_with_the_interval_of_their_mean() {
 }
 
 #[test]
+fn replicates_that_change_nothing_are_noticed() {
+    with_table(TEXT, |campaign, table| assert_eq!(table.repeats_itself(&campaign), Some(false)));
+    let same = TEXT.replace("n = [1, 2, 3, 4]", "takes_ms = [0, 1]").replace("[\"n\"]", "[\"takes_ms\"]");
+    with_table(&same, |campaign, table| assert_eq!(table.repeats_itself(&campaign), Some(true)));
+    with_table(&TEXT.replace("replicates = [\"n\"]", ""), |campaign, table| {
+        assert_eq!(table.repeats_itself(&campaign), None);
+    });
+}
+
+#[test]
 fn without_replicates_a_table_stays_as_it_is() {
     with_table(&TEXT.replace("replicates = [\"n\"]", ""), |campaign, table| {
         assert_eq!(table.summarized(&campaign), table);

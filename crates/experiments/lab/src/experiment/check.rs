@@ -274,7 +274,11 @@ fn check_replicates(file: &ExperimentFile, problems: &mut Problems) {
 }
 
 /// Reports metrics that the file does not have.
-pub(super) fn check_metric_names(file: &ExperimentFile, names: &[(&str, Range<usize>)], problems: &mut Problems) {
+pub(super) fn check_metric_names(
+    file: &ExperimentFile,
+    names: &[(&str, Range<usize>)],
+    problems: &mut Problems,
+) {
     for (name, at) in names.iter().filter(|(name, _)| !file.metrics.contains_key(*name)) {
         let help = suggestion(name, file.metrics.keys().map(String::as_str), "metric");
         problems.error(at.clone(), format!("there is no metric `{name}`"), "unknown metric", help);

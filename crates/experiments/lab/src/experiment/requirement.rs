@@ -40,7 +40,11 @@ impl Requirement {
                 (None, Err(_)) => Setting::Text(text.into()),
             };
             let is_value = quoted.is_some() || !matches!(value, Setting::Text(_)) || value.number().is_some();
-            if is_value { Ok(Side::Value(value)) } else { Err(format!("`{text}` is no parameter of this file")) }
+            if is_value {
+                Ok(Side::Value(value))
+            } else {
+                Err(format!("`{text}` is no parameter of this file"))
+            }
         };
         let requirement = Self { left: side(left)?, operator, right: side(right)? };
         match (&requirement.left, &requirement.right) {
@@ -81,7 +85,10 @@ fn names(file: &ExperimentFile) -> BTreeSet<&str> {
 /// The conditions of the file. Malformed ones are reported by [`check`] and left out here.
 pub(crate) fn requirements(file: &ExperimentFile) -> Vec<Requirement> {
     let names = names(file);
-    file.require.iter().filter_map(|text| Requirement::parse(text, &|name| names.contains(name)).ok()).collect()
+    file.require
+        .iter()
+        .filter_map(|text| Requirement::parse(text, &|name| names.contains(name)).ok())
+        .collect()
 }
 
 /// Reports malformed conditions.
@@ -112,7 +119,9 @@ mod tests {
             let is_parameter = |name: &str| ["l2", "l3", "threads", "mode", "absent"].contains(&name);
             Requirement::parse(text, &is_parameter).map(|one| one.holds(&settings))
         };
-        for text in ["l2 < l3", "l2 <= 512 KiB", "threads != 2", "mode == 'fast'", "4 >= threads", "absent > 3"] {
+        for text in
+            ["l2 < l3", "l2 <= 512 KiB", "threads != 2", "mode == 'fast'", "4 >= threads", "absent > 3"]
+        {
             assert_eq!(holds(text), Ok(true), "{text}");
         }
         for text in ["l2 > l3", "l3 <= 512 KiB", "threads==2", "mode != 'fast'"] {

@@ -89,7 +89,8 @@ impl Panel<'_> {
 
     /// Whether a legend names its series.
     pub(super) fn names_series(&self) -> bool {
-        !self.plot.kind.is_matrix() && (self.series.len() > 1 || self.series.iter().any(|name| !name.is_empty()))
+        !self.plot.kind.is_matrix()
+            && (self.series.len() > 1 || self.series.iter().any(|name| !name.is_empty()))
     }
 }
 
@@ -220,8 +221,9 @@ fn share_axes(panels: &mut [Panel<'_>]) {
 /// Redundant parameters: those that vary together with one of the plot's axes, those that another parameter represents,
 /// and those with the same value at all points. Without them, all points still have different places.
 fn redundant<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
-    let is_axis =
-        |name: &str| [Some(&plot.x), plot.by.as_ref(), plot.panels.as_ref()].iter().flatten().any(|axis| &***axis == name);
+    let is_axis = |name: &str| {
+        [Some(&plot.x), plot.by.as_ref(), plot.panels.as_ref()].iter().flatten().any(|axis| &***axis == name)
+    };
     let zips = chapter.campaign.experiment.parts().zip.iter();
     let of_axes = zips.filter(|columns| columns.keys().any(|name| is_axis(name)));
     let together = of_axes.flat_map(|columns| columns.keys().map(String::as_str));

@@ -9,11 +9,14 @@ use crate::setting::Setting;
 use std::fmt::Write as _;
 
 const WIDTH: f64 = 720.0;
+/// Width of one of several panels, two of which fit beside each other.
+const PANEL_WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 320.0;
 
 /// Draws the chart. Returns its SVG and the number of marks.
 pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
-    let frame = Frame { left: 0.0, right: WIDTH - 18.0, top: 26.0, bottom: HEIGHT };
+    let width = if panel.plot.panels.is_some() { PANEL_WIDTH } else { WIDTH };
+    let frame = Frame { left: 0.0, right: width - 18.0, top: 26.0, bottom: HEIGHT };
     let log = panel.plot.is_log(LogAxis::Y);
     let values: Vec<f64> = reached(panel).into_iter().chain(panel.reach.iter().copied()).collect();
     let y = Scale::of(values.into_iter(), (frame.bottom, frame.top), log, true);
@@ -26,7 +29,7 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
         PlotKind::Stacked => stacks(panel, frame, &y, out),
         _ => lines(panel, frame, &y, out),
     };
-    let frame = fit_labels(frame, &axis(frame, &mut String::new()).1);
+    let frame = fit_labels(frame, &axis(frame, &mut String::new()).1, width);
     let mut content = String::new();
     grid(&mut content, frame, &ticks);
     let what =
@@ -41,14 +44,17 @@ pub(super) fn draw(panel: &Panel<'_>) -> (String, usize) {
     x_labels(&mut content, frame, &x_ticks);
     let height = HEIGHT + label_height(&x_ticks) + 20.0;
     text(&mut content, "axis end", frame.right, height - 4.0, &panel.axes[0]);
-    (svg(WIDTH, height, &panel.plot.title, &content), marks)
+    (svg(width, height, &panel.plot.title, &content), marks)
 }
 
 /// Values that the vertical axis must reach.
 pub(super) fn reached(panel: &Panel<'_>) -> Vec<f64> {
     if panel.plot.kind == PlotKind::Stacked {
         let stacks = categories(panel.cells.iter().map(|cell| &cell.x)).into_iter();
-        return stacks.flat_map(|x| [false, true].map(|p| (x.clone(), p))).flat_map(|(x, p)| sums(panel, &x, p)).collect();
+        return stacks
+            .flat_map(|x| [false, true].map(|p| (x.clone(), p)))
+            .flat_map(|(x, p)| sums(panel, &x, p))
+            .collect();
     }
     let log = panel.plot.is_log(LogAxis::Y);
     let ends = |cell: &Cell| {
@@ -63,9 +69,18 @@ pub(super) fn reached(panel: &Panel<'_>) -> Vec<f64> {
 /// The cells of a stack in the order of the series.
 fn parts<'a>(panel: &'a Panel<'_>, x: &Setting, published: bool) -> Vec<(usize, &'a Cell)> {
     let of = |name: &String| {
-        panel.cells.iter().filter(|c| c.x == *x && c.published == published && c.series == *name).collect::<Vec<_>>()
+        panel
+            .cells
+            .iter()
+            .filter(|c| c.x == *x && c.published == published && c.series == *name)
+            .collect::<Vec<_>>()
     };
-    panel.series.iter().enumerate().flat_map(|(index, name)| of(name).into_iter().map(move |c| (index, c))).collect()
+    panel
+        .series
+        .iter()
+        .enumerate()
+        .flat_map(|(index, name)| of(name).into_iter().map(move |c| (index, c)))
+        .collect()
 }
 
 /// The sum of the negative parts of a stack, and that of the others.
@@ -76,12 +91,12 @@ fn sums(panel: &Panel<'_>, x: &Setting, published: bool) -> [f64; 2] {
 }
 
 /// The frame, reduced so that the labels below it stay inside the drawing.
-fn fit_labels(frame: Frame, ticks: &[(f64, String)]) -> Frame {
+fn fit_labels(frame: Frame, ticks: &[(f64, String)], width: f64) -> Frame {
     let (mut left, mut right) = (0f64, 0f64);
     for (x, label) in ticks {
         let (before, after) = extent(ticks, label);
         left = left.max(before - x);
-        right = right.max(x + after - WIDTH);
+        right = right.max(x + after - width);
     }
     Frame { left: frame.left + left, right: frame.right - right, ..frame }
 }

@@ -37,7 +37,8 @@ pub fn pdf(svg: &str) -> Result<Vec<u8>, String> {
     let fontdb = fonts(!svg.chars().all(is_common));
     let options = Options { fontdb, font_family: "DejaVu Sans".into(), ..Options::default() };
     let tree = Tree::from_str(svg, &options).map_err(|error| error.to_string())?;
-    svg2pdf::to_pdf(&tree, ConversionOptions::default(), PageOptions::default()).map_err(|error| error.to_string())
+    svg2pdf::to_pdf(&tree, ConversionOptions::default(), PageOptions::default())
+        .map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

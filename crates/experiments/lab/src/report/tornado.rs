@@ -32,7 +32,7 @@ pub fn tornado(title: &str, metric: &str, unit: &str, effects: &Effects) -> Stri
     // The settings are written beside the ends of the bars.
     let beside = settings.map(|text| text.chars().count()).max().unwrap_or(0) as f64 * LETTER + 8.0;
     let left = longest as f64 * LETTER + 14.0;
-    let frame = Frame { left, right: WIDTH - 8.0, top: 30.0, bottom: 34.0 + ROW * shown.len().max(1) as f64 };
+    let frame = Frame { left, right: WIDTH - 8.0, top: 46.0, bottom: 50.0 + ROW * shown.len().max(1) as f64 };
     let values = shown.iter().flat_map(|effect| &effect.ends).filter_map(|(_, value)| value.as_ref().ok());
     let values: Vec<f64> = values.copied().chain([base]).collect();
     let page = (frame.left + beside, frame.right - beside);

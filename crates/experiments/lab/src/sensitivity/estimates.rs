@@ -22,9 +22,8 @@ pub fn estimates(machine: &Machine) -> Vec<Estimate> {
     let mut found = Vec::new();
     // The text of a valid machine is a valid table.
     let root: Table = machine.to_toml().parse().unwrap_or_default();
-    let is_estimate = |name: &str| {
-        machine.sources.get(name).is_some_and(|source| source.kind == SourceKind::Estimate)
-    };
+    let is_estimate =
+        |name: &str| machine.sources.get(name).is_some_and(|source| source.kind == SourceKind::Estimate);
     for (key, value) in root.iter().filter(|(key, _)| *key != "sources") {
         walk(&format!("machine.{key}"), value, &mut Vec::new(), &is_estimate, &mut found);
     }
@@ -84,7 +83,17 @@ fn setting(value: &Value) -> Option<Setting> {
         Value::String(text) => Setting::Text(text.clone()),
         _ => return None,
     };
-    setting.number().filter(|number| *number > 0.0).map(|_| setting)
+    number(&setting).filter(|number| *number > 0.0).map(|_| setting)
+}
+
+/// The number, also of cycles, which are a quantity of machine files only.
+fn number(setting: &Setting) -> Option<f64> {
+    setting.number().or_else(|| setting.text().and_then(cycles))
+}
+
+/// The number of `14 cycles`.
+fn cycles(text: &str) -> Option<f64> {
+    text.strip_suffix(" cycles").or_else(|| text.strip_suffix(" cycle"))?.parse().ok()
 }
 
 /// The setting times `factor`; `None` if a whole number stays the same.
@@ -95,6 +104,8 @@ pub(super) fn scaled(setting: &Setting, factor: f64) -> Option<Setting> {
         Setting::Text(text) => {
             let (number, unit) = text.split_once(' ').unwrap_or((text, ""));
             let number = number.parse::<f64>().ok()? * factor;
+            let is_whole = cycles(text).is_some_and(|cycles| cycles.fract() == 0.0);
+            let number = if is_whole { number.round().max(1.0) } else { number };
             // Quantities have at most a few digits after the point.
             let number = format!("{number:.6}");
             let number = number.trim_end_matches('0').trim_end_matches('.');
@@ -114,9 +125,17 @@ mod tests {
         let machine = Machine::open("loongson-3a5000").unwrap();
         let found = estimates(&machine);
         let of = |parameter: &str| found.iter().find(|estimate| estimate.parameter == parameter);
-        assert_eq!(of("machine.cores.la464.rob_entries").map(|one| &*one.source), Some("depth"), "{found:#?}");
+        assert_eq!(
+            of("machine.cores.la464.rob_entries").map(|one| &*one.source),
+            Some("depth"),
+            "{found:#?}"
+        );
         assert_eq!(of("machine.cores.la464.clock"), None);
-        assert!(found.iter().all(|one| one.value.number().is_some_and(|number| number > 0.0)));
+        assert_eq!(
+            of("machine.caches.l2.latency").map(|one| one.value.to_string()).as_deref(),
+            Some("14 cycles")
+        );
+        assert!(found.iter().all(|one| number(&one.value).is_some_and(|number| number > 0.0)));
     }
 
     #[test]
@@ -125,6 +144,7 @@ mod tests {
         assert_eq!(text("110 MB/s", 0.5).as_deref(), Some("55 MB/s"));
         assert_eq!(text("7.8 us", 2.0).as_deref(), Some("15.6 us"));
         assert_eq!(text("lru", 2.0), None);
+        assert_eq!(text("15 cycles", 0.5).as_deref(), Some("8 cycles"));
         assert_eq!(scaled(&Setting::Integer(1), 0.5), None);
         assert_eq!(scaled(&Setting::Integer(5), 0.5), Some(Setting::Integer(3)));
         assert_eq!(scaled(&Setting::Number(1.5), 2.0), Some(Setting::Number(3.0)));

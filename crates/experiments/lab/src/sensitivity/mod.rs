@@ -194,7 +194,9 @@ impl<'a> Sensitivity<'a> {
                 .collect(),
         };
         let mut effects: Vec<Effect> = place.varied.iter().map(effect).collect();
-        effects.sort_by(|a, b| b.span(base).total_cmp(&a.span(base)).then_with(|| a.parameter.cmp(&b.parameter)));
+        effects.sort_by(|a, b| {
+            b.span(base).total_cmp(&a.span(base)).then_with(|| a.parameter.cmp(&b.parameter))
+        });
         Ok(Effects { base, effects })
     }
 }
@@ -242,7 +244,9 @@ fn fixed_places(
                 false => format!("it takes {}", values.join(", ")),
             };
             let name_of = &parts.name;
-            return Err(SensitivityError::Nothing(format!("no point of {name_of} has {name} = {value}; {help}")));
+            return Err(SensitivityError::Nothing(format!(
+                "no point of {name_of} has {name} = {value}; {help}"
+            )));
         };
         at.insert(name.clone(), found.clone());
     }

@@ -71,8 +71,8 @@ impl Index {
     fn open_at(path: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(WAIT)?;
-        // A power cut may cost the index, not results. 16 MiB of pages are kept in memory.
-        connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -16384;")?;
+        // A power cut may cost the index, not results. Keys are random, so that pages of a million records should stay in memory.
+        connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;")?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let mut index = Self { connection };
         if version == 0 {
@@ -85,7 +85,10 @@ impl Index {
             }
             change.commit()?;
         } else if version != VERSION {
-            return Err(rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB), None));
+            return Err(rusqlite::Error::SqliteFailure(
+                rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_NOTADB),
+                None,
+            ));
         }
         Ok(index)
     }
@@ -141,9 +144,9 @@ impl Index {
 
     /// The invalid lines of the segments: file name, line number, what is wrong.
     pub(super) fn damage(&self) -> rusqlite::Result<Vec<(String, usize, String)>> {
-        let mut query = self
-            .connection
-            .prepare("SELECT name, line, what FROM damage JOIN segments ON segment = id ORDER BY name, line")?;
+        let mut query = self.connection.prepare(
+            "SELECT name, line, what FROM damage JOIN segments ON segment = id ORDER BY name, line",
+        )?;
         let found = query.query_map([], |row| {
             let (name, line, what): (String, i64, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
             Ok((name, line as usize, what))
@@ -183,7 +186,8 @@ fn length(path: &Path) -> io::Result<u64> {
 fn key_bytes(key: &str) -> Vec<u8> {
     let digit = |at: usize| u8::from_str_radix(key.get(at..at + 2)?, 16).ok();
     let bytes = (0..key.len()).step_by(2).map(digit).collect::<Option<Vec<u8>>>();
-    bytes.filter(|bytes| bytes.len() == 16 && !key.bytes().any(|b| b.is_ascii_uppercase() || b == b'+'))
+    bytes
+        .filter(|bytes| bytes.len() == 16 && !key.bytes().any(|b| b.is_ascii_uppercase() || b == b'+'))
         .unwrap_or_else(|| key.as_bytes().to_vec())
 }
 
@@ -235,9 +239,9 @@ fn add(change: &Transaction<'_>, path: &Path, before: Option<&Known>) -> rusqlit
             serde_json::from_slice::<Keyed>(json).map_err(|_| "it was written by another version of longma")
         });
         match keyed {
-            Ok(Keyed { key }) => {
-                insert.execute(params![key_bytes(key.as_str()), id, start as i64, bytes.len() as i64]).map(drop)
-            }
+            Ok(Keyed { key }) => insert
+                .execute(params![key_bytes(key.as_str()), id, start as i64, bytes.len() as i64])
+                .map(drop),
             Err(what) => damage.execute(params![id, known.lines as i64, what]).map(drop),
         }
     });

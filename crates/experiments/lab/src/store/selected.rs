@@ -55,7 +55,11 @@ fn indexed(
             }
         }
         let damage = index.damage()?.into_iter();
-        found.damage.extend(damage.map(|(name, line, what)| InvalidLine { path: folder.join(name), line, what }));
+        found.damage.extend(damage.map(|(name, line, what)| InvalidLine {
+            path: folder.join(name),
+            line,
+            what,
+        }));
         let read = segments.iter().map(|path| (path.clone(), index::indexed(&known, path))).collect();
         Ok((found, read))
     };
@@ -142,7 +146,8 @@ mod tests {
     fn numbers(store: &Store, wanted: &[i64]) -> (Vec<i64>, Vec<usize>) {
         let keys: Vec<Key> = wanted.iter().map(|n| record(*n).key).collect();
         let results = store.results_of(&keys).unwrap();
-        let found: Vec<i64> = wanted.iter().copied().filter(|n| results.get(&record(*n).key) == Some(&record(*n))).collect();
+        let found: Vec<i64> =
+            wanted.iter().copied().filter(|n| results.get(&record(*n).key) == Some(&record(*n))).collect();
         assert_eq!(found.len(), results.len(), "other records are not read");
         (found, results.damage.iter().map(|damage| damage.line).collect())
     }
@@ -211,7 +216,8 @@ mod tests {
         let store = store(folder.path());
         fill(&store, 0..10);
         let index = folder.path().join("index.sqlite");
-        fs::write(&index, "not a database, and long enough to be taken for the header of one".repeat(20)).unwrap();
+        fs::write(&index, "not a database, and long enough to be taken for the header of one".repeat(20))
+            .unwrap();
         assert_eq!(numbers(&store, &[5]).0, [5]);
         fs::remove_file(&index).unwrap();
         fs::create_dir(&index).unwrap();

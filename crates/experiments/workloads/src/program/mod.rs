@@ -8,7 +8,8 @@ mod rehearsal;
 
 use inputs::{input_files, name, program, program_path, working_folder};
 use longma_lab::{
-    Failure, FailureKind, InputFile, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
+    Failure, FailureKind, InputFile, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload,
+    digest,
 };
 use longma_locks::IgnorePoison;
 use regex::Regex;
