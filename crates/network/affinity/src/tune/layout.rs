@@ -63,6 +63,8 @@ pub struct Layout<'a> {
     node: Vec<u32>,
     /// CPUs of each core.
     pub cores: Vec<Vec<Cpu>>,
+    /// CPUs of each group.
+    pub cpus_of_group: Vec<Vec<Cpu>>,
     /// Socket of each group.
     pub socket_of_group: Vec<usize>,
     pub sockets: usize,
@@ -173,9 +175,11 @@ impl<'a> Layout<'a> {
         }
         let mut of_core = vec![Vec::new(); cores.0.len()];
         let mut socket_of_group = vec![0; groups.0.len()];
+        let mut cpus_of_group = vec![Vec::new(); groups.0.len()];
         for at in 0..places.len() {
             of_core[core[at]].push(at);
             socket_of_group[group[at]] = socket[at];
+            cpus_of_group[group[at]].push(at);
         }
         let links = || model.links.iter();
         let mut layout = Self {
@@ -187,6 +191,7 @@ impl<'a> Layout<'a> {
             socket,
             node: places.iter().map(|place| place.node).collect(),
             cores: of_core,
+            cpus_of_group,
             socket_of_group,
             sockets: sockets.0.len(),
             other: places.iter().map(|of| model.other.get(&of.cpu).copied().unwrap_or(0.0)).collect(),

@@ -15,6 +15,9 @@ pub struct Cpus {
     pub list: Vec<Cpu>,
     of_group: Vec<u32>,
     of_socket: Vec<u32>,
+    /// Groups that are whole in the set, and the CPUs of other groups.
+    whole: Vec<usize>,
+    rest: Vec<Cpu>,
 }
 
 impl Cpus {
@@ -25,7 +28,10 @@ impl Cpus {
             of_group[layout.group[*cpu]] += 1;
             of_socket[layout.socket[*cpu]] += 1;
         }
-        Self { set, list, of_group, of_socket }
+        let is_whole = |group: usize| of_group[group] as usize == layout.cpus_of_group[group].len();
+        let whole = (0..of_group.len()).filter(|group| is_whole(*group)).collect();
+        let rest = list.iter().copied().filter(|cpu| !is_whole(layout.group[*cpu])).collect();
+        Self { set, list, of_group, of_socket, whole, rest }
     }
 
     /// Mean cost of the classes between a flow's CPU and these CPUs.
@@ -90,11 +96,15 @@ pub struct Placement<'a> {
     pub threads: Vec<Rc<Cpus>>,
     /// The CPUs of a thread that [`Placement::take_thread`] has removed: none.
     nowhere: Rc<Cpus>,
+    /// Load of each CPU, without that of threads which may run on its whole group.
     loads: Vec<f64>,
-    /// Upper bound of the loads of each group's CPUs.
+    /// Load of these threads on each CPU of a group. Threads are often bound to whole groups, or nowhere.
+    group_load: Vec<f64>,
+    /// Upper bound of `loads` of each group's CPUs.
     group_peak: Vec<f64>,
-    /// Queues on each CPU.
+    /// Queues with bytes on each CPU, and the number of the others. An interface may have very many queues without flows.
     on_cpu: Vec<Vec<usize>>,
+    idle_on_cpu: Vec<usize>,
     /// Sum and maximum of their weights.
     crowds: Vec<(f64, f64)>,
     /// Number of queues on each core, and the maximum of their weights.
@@ -140,8 +150,10 @@ impl<'a> Placement<'a> {
             threads: vec![nowhere.clone(); layout.model.threads.len()],
             nowhere,
             loads: layout.other.clone(),
+            group_load: vec![0.0; layout.socket_of_group.len()],
             group_peak: vec![0.0; layout.socket_of_group.len()],
             on_cpu: vec![Vec::new(); layout.cpus.len()],
+            idle_on_cpu: vec![0; layout.cpus.len()],
             crowds: vec![(0.0, 0.0); layout.cpus.len()],
             on_core: vec![(0, 0.0); layout.cores.len()],
         };
@@ -160,7 +172,7 @@ impl<'a> Placement<'a> {
 
     /// Load beyond the capacity of the CPUs, in CPUs.
     pub fn overload(&self) -> f64 {
-        self.loads.iter().copied().map(over).sum()
+        (0..self.loads.len()).map(|cpu| over(self.total_load(cpu))).sum()
     }
 
     /// Makes a change. Returns how the cost changes and the opposite change.
@@ -203,12 +215,18 @@ impl<'a> Placement<'a> {
     pub fn take_queue(&mut self, queue: usize) -> Option<Cpu> {
         let cpu = self.queues[queue].take()?;
         self.loads[cpu] -= self.layout.model.queues[queue].load;
-        self.on_cpu[cpu].retain(|of| *of != queue);
-        let weights = self.on_cpu[cpu].iter().map(|of| self.layout.queue_weight[*of]);
-        self.crowds[cpu] = weights.fold((0.0, 0.0), |(sum, most), weight| (sum + weight, most.max(weight)));
         let core = self.layout.core[cpu];
-        let most = self.layout.cores[core].iter().map(|of| self.crowds[*of].1).fold(0.0, f64::max);
-        self.on_core[core] = (self.on_core[core].0 - 1, most);
+        self.on_core[core].0 -= 1;
+        if self.layout.queue_weight[queue] > 0.0 {
+            self.on_cpu[cpu].retain(|of| *of != queue);
+            let weights = self.on_cpu[cpu].iter().map(|of| self.layout.queue_weight[*of]);
+            self.crowds[cpu] =
+                weights.fold((0.0, 0.0), |(sum, most), weight| (sum + weight, most.max(weight)));
+            let most = self.layout.cores[core].iter().map(|of| self.crowds[*of].1).fold(0.0, f64::max);
+            self.on_core[core].1 = most;
+        } else {
+            self.idle_on_cpu[cpu] -= 1;
+        }
         Some(cpu)
     }
 
@@ -218,7 +236,10 @@ impl<'a> Placement<'a> {
         let Some(cpu) = cpu else { return };
         self.loads[cpu] += self.layout.model.queues[queue].load;
         self.raise_peak(cpu);
-        self.on_cpu[cpu].push(queue);
+        match self.layout.queue_weight[queue] > 0.0 {
+            true => self.on_cpu[cpu].push(queue),
+            false => self.idle_on_cpu[cpu] += 1,
+        }
         let (sum, most) = self.crowds[cpu];
         let weight = self.layout.queue_weight[queue];
         self.crowds[cpu] = (sum + weight, most.max(weight));
@@ -230,16 +251,16 @@ impl<'a> Placement<'a> {
     pub fn take_thread(&mut self, thread: usize) -> Rc<Cpus> {
         let cpus = std::mem::replace(&mut self.threads[thread], self.nowhere.clone());
         let part = self.part(thread, cpus.list.len());
-        for cpu in &cpus.list {
-            self.loads[*cpu] -= part;
-        }
+        cpus.whole.iter().for_each(|group| self.group_load[*group] -= part);
+        cpus.rest.iter().for_each(|cpu| self.loads[*cpu] -= part);
         cpus
     }
 
     /// Lets a removed thread run on these CPUs.
     pub fn put_thread(&mut self, thread: usize, cpus: Rc<Cpus>) {
         let part = self.part(thread, cpus.list.len());
-        for cpu in &cpus.list {
+        cpus.whole.iter().for_each(|group| self.group_load[*group] += part);
+        for cpu in &cpus.rest {
             self.loads[*cpu] += part;
             self.raise_peak(*cpu);
         }
@@ -262,14 +283,18 @@ impl<'a> Placement<'a> {
         (0..self.loads.len()).for_each(|cpu| self.raise_peak(cpu));
     }
 
+    fn total_load(&self, cpu: Cpu) -> f64 {
+        self.loads[cpu] + self.group_load[self.layout.group[cpu]]
+    }
+
     /// Load of a CPU in units of 10^-9, so that equal loads compare equal although they were summed differently.
     pub fn load(&self, cpu: Cpu) -> i64 {
-        (self.loads[cpu] * 1e9).round() as i64
+        (self.total_load(cpu) * 1e9).round() as i64
     }
 
     /// Queues on a CPU, and on its core.
     pub fn crowd(&self, cpu: Cpu) -> (usize, usize) {
-        (self.on_cpu[cpu].len(), self.on_core[self.layout.core[cpu]].0)
+        (self.on_cpu[cpu].len() + self.idle_on_cpu[cpu], self.on_core[self.layout.core[cpu]].0)
     }
 
     /// Cost per byte of a queue on a CPU due to the distance from the NIC.
@@ -302,7 +327,7 @@ impl<'a> Placement<'a> {
         // Of two CPUs of a core, the one with the lighter queues costs.
         let (raise, raise_of_core) = ((weight - most).max(0.0), (weight - most_of_core).max(0.0));
         let crowding = stack + self.scale.sibling * (raise - raise_of_core);
-        let load = self.loads[cpu];
+        let load = self.total_load(cpu);
         crowding + costs::OVERLOAD * (over(load + self.layout.model.queues[queue].load) - over(load))
     }
 
@@ -323,21 +348,31 @@ impl<'a> Placement<'a> {
         let rank = |(queue, weight): &(usize, f64)| {
             self.queues[*queue].map_or(0.0, |flow| weight * cpus.mean_rank(self.layout, flow))
         };
-        links.map(rank).sum::<f64>() + self.thread_overload(thread, &cpus.list)
+        links.map(rank).sum::<f64>() + self.thread_overload(thread, cpus)
     }
 
     /// Cost of overload that a removed thread would add on these CPUs.
-    pub fn thread_overload(&self, thread: usize, cpus: &[Cpu]) -> f64 {
-        let part = self.part(thread, cpus.len());
-        let more = |cpu: &Cpu| over(self.loads[*cpu] + part) - over(self.loads[*cpu]);
-        costs::OVERLOAD * cpus.iter().map(more).sum::<f64>()
+    pub fn thread_overload(&self, thread: usize, cpus: &Cpus) -> f64 {
+        let part = self.part(thread, cpus.list.len());
+        let whole = cpus.whole.iter().filter(|group| !self.has_room(**group, part));
+        let of_whole = whole.map(|group| self.more_overload(&self.layout.cpus_of_group[*group], part));
+        costs::OVERLOAD * (of_whole.sum::<f64>() + self.more_overload(&cpus.rest, part))
     }
 
     /// The same for CPUs of one group, without a look at each if all have room.
     pub fn thread_overload_in(&self, thread: usize, group: usize, cpus: &[Cpu]) -> f64 {
-        match self.group_peak[group] + self.part(thread, cpus.len()) <= costs::FULL {
-            true => 0.0,
-            false => self.thread_overload(thread, cpus),
-        }
+        let part = self.part(thread, cpus.len());
+        if self.has_room(group, part) { 0.0 } else { costs::OVERLOAD * self.more_overload(cpus, part) }
+    }
+
+    /// Returns whether all CPUs of a group can take `part` more.
+    fn has_room(&self, group: usize, part: f64) -> bool {
+        self.group_peak[group] + self.group_load[group] + part <= costs::FULL
+    }
+
+    /// The overload that `part` more on each CPU adds, in CPUs.
+    fn more_overload(&self, cpus: &[Cpu], part: f64) -> f64 {
+        let more = |cpu: &Cpu| over(self.total_load(*cpu) + part) - over(self.total_load(*cpu));
+        cpus.iter().map(more).sum()
     }
 }

@@ -13,6 +13,7 @@ use super::model::{Assignment, Model, costs};
 use super::placement::{Change, Placement, Scale};
 use choices::{CpuSearch, least_gain};
 use longma_cpu_set::CpuSet;
+use std::rc::Rc;
 
 /// The object of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,9 +83,15 @@ pub fn after(from: &Assignment, moves: &[Move]) -> Assignment {
 /// The changes that lead from one placement to another.
 fn changes(from: &Placement<'_>, to: &Placement<'_>) -> Vec<Change> {
     let queues = (0..to.queues.len()).filter(|queue| from.queues[*queue] != to.queues[*queue]);
-    let threads = (0..to.threads.len()).filter(|thread| from.threads[*thread].set != to.threads[*thread].set);
+    let threads = (0..to.threads.len()).filter(|thread| differs(from, to, *thread));
     let queues = queues.map(|queue| Change::Queue(queue, to.queues[queue]));
     queues.chain(threads.map(|thread| Change::Thread(thread, to.threads[thread].clone()))).collect()
+}
+
+/// Returns whether a thread has other CPUs in another placement.
+fn differs(one: &Placement<'_>, other: &Placement<'_>, thread: usize) -> bool {
+    let (one, other) = (&one.threads[thread], &other.threads[thread]);
+    !Rc::ptr_eq(one, other) && one.set != other.set
 }
 
 /// A placement and its cost.
@@ -154,8 +161,7 @@ fn is_worth((from, before): &PlacementCost<'_>, (to, after): (&Placement<'_>, f6
 
 /// Fraction of the bytes whose queue or thread differs.
 fn weight_of(from: &Placement<'_>, to: &Placement<'_>) -> f64 {
-    let is_moved: Vec<bool> =
-        (0..to.threads.len()).map(|thread| from.threads[thread].set != to.threads[thread].set).collect();
+    let is_moved: Vec<bool> = (0..to.threads.len()).map(|thread| differs(from, to, thread)).collect();
     let of_queue = |queue: usize| -> f64 {
         let moves = from.queues[queue] != to.queues[queue];
         let links = to.layout.of_queue.of_one(queue).iter();
