@@ -9,6 +9,7 @@ use longma_affinity::counters::Reading;
 use longma_affinity::host::{Host, Tree};
 use longma_affinity::preflight::{Finding, Severity, check};
 use longma_affinity::setting::Interface;
+use longma_text::display_path;
 use serde_json::json;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,6 +48,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         std::thread::sleep(LOAD_INTERVAL);
         check(host, name, Some((&before, &Reading::now(host))))
     };
+    if let Some(file) = tree.unreadable() {
+        return Err(format!("{}: {}", display_path(&file.path), file.why).into());
+    }
     if arguments.format == Format::Json {
         print_json(&json!(findings))?;
     } else {

@@ -14,6 +14,7 @@ mod restore;
 mod show;
 mod sweep;
 mod terminal;
+mod transfer;
 mod tune;
 mod variants;
 mod why;
@@ -69,6 +70,8 @@ enum AffinityCommand {
     Record(record::Arguments),
     /// Show the CPUs with their load and the interface's queues and interrupts.
     Show(show::Arguments),
+    /// Transfer data between two hosts, as a load for `sweep` that can send with MSG_ZEROCOPY.
+    Transfer(transfer::Arguments),
 }
 
 /// Output format.
@@ -183,6 +186,7 @@ pub fn run(args: Args) -> Outcome {
         AffinityCommand::Restore(arguments) => restore::run(&arguments),
         AffinityCommand::Record(arguments) => record::run(&arguments),
         AffinityCommand::Show(arguments) => show::run(&arguments),
+        AffinityCommand::Transfer(arguments) => transfer::run(&arguments),
     };
     outcome.map_err(|error| sanitize_lines(&error.to_string()).into())
 }

@@ -141,7 +141,8 @@ struct RunOptions {
     ///
     /// With several settings, all combinations are measured. Settings: gro, lro, tso, gso, rx-ring, rx-usecs,
     /// adaptive-rx, mtu, threaded, napi-defer-hard-irqs, gro-flush-timeout, irq-suspend-timeout, gro-max-size,
-    /// gso-max-size, gro-ipv4-max-size, gso-ipv4-max-size, busy-poll, rfs, arfs, xps (a mask), zero-copy.
+    /// gso-max-size, gro-ipv4-max-size, gso-ipv4-max-size, busy-poll, rfs, arfs, xps (a mask), zero-copy; and of a load
+    /// command in which the value replaces {zero-copy}, {msg-zerocopy} or {zero-copy-receive}, these.
     #[arg(long = "vary", value_name = "NAME=VALUE,...")]
     variations: Vec<Variation>,
     /// Measure each pair this many times [default: 3].
@@ -216,8 +217,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         terminal::warn(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats, seed: which.seed };
-    // Recover from a killed sweep first, so that its messages precede the comparison with the results file.
-    drop(arguments.journal.begin(&testbed.host)?);
+    // What a killed run left is named before the results file is made or compared.
+    let mut journal = arguments.journal.begin(&testbed.host)?;
+    let nic = &testbed.header.nic;
+    std::iter::once(nic).chain(nic.physical()).try_for_each(|nic| journal.claim(&nic.name))?;
+    drop(journal);
     let output = results_path.unwrap_or(Path::new(DEFAULT_OUTPUT));
     let mut results = ResultFile::open(output, &testbed.header)?;
     terminal::warn_truncated(output, results.is_cut);
@@ -349,9 +353,11 @@ impl RunOptions {
         if is_varied(SweepParameter::Rfs) && is_varied(SweepParameter::Arfs) {
             return Err("--vary rfs and arfs set the same flow tables: vary one of them".into());
         }
-        if is_varied(SweepParameter::ZeroCopy) && (what.has_command() || what.copy) {
-            let option = if what.copy { "--copy" } else { "a load command" };
-            return Err(format!("--vary zero-copy is an option of iperf3: leave {option} out"));
+        if is_varied(SweepParameter::ZeroCopy) && what.copy {
+            return Err("--vary zero-copy sets what --copy does: leave --copy out".into());
+        }
+        for parameter in SweepParameter::ALL.into_iter().filter(|of| of.is_of_load() && is_varied(*of)) {
+            what.takes(parameter)?;
         }
         for (index, variation) in self.variations.iter().enumerate() {
             let parameter = variation.parameter;
@@ -513,6 +519,27 @@ impl LoadOptions {
     /// Whether a load command is given.
     pub fn has_command(&self) -> bool {
         !self.command.is_empty()
+    }
+
+    /// Checks that the load has an option that is varied.
+    fn takes(&self, parameter: SweepParameter) -> Result<(), String> {
+        let placeholder = parameter.placeholder();
+        if self.command.iter().any(|word| word.contains(&placeholder)) {
+            return Ok(());
+        }
+        match (self.has_command(), parameter) {
+            (true, _) => Err(format!(
+                "--vary {parameter}: the load command has no {placeholder}, which the value replaces"
+            )),
+            (_, SweepParameter::ZeroCopy) => Ok(()),
+            (_, SweepParameter::MsgZerocopy) => Err(format!(
+                "--vary {parameter}: iperf3 has no such option; give a load that has it, such as \
+                 `-- longma affinity transfer HOST --seconds {{seconds}} --zero-copy {placeholder}`"
+            )),
+            _ => Err(format!(
+                "--vary {parameter}: iperf3 has no such option; give a load that has it, with {placeholder} for the value"
+            )),
+        }
     }
 
     fn load(&self) -> Result<Load, String> {

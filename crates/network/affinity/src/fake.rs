@@ -3,8 +3,12 @@
 
 use crate::host::Host;
 use crate::identity::Identity;
+use crate::setting::Schedule;
 use longma_cpu_set::CpuSet;
 use longma_linux_network::ethtool::DriverProperty;
+use longma_linux_network::features::Feature;
+use longma_linux_network::napi::{NapiInstance, NapiValues};
+use longma_linux_network::queue_coalescing::WORDS;
 use longma_linux_network::rss_table::RssTable;
 use longma_linux_network::sockets::{DatagramSocket, Socket};
 use longma_topology::CpuLocation;
@@ -20,6 +24,9 @@ pub struct FakeHost {
     files: Mutex<BTreeMap<String, String>>,
     drivers: Mutex<BTreeMap<(String, DriverProperty), u64>>,
     threads: Mutex<BTreeMap<u32, CpuSet>>,
+    features: Mutex<Vec<Feature>>,
+    napi: Mutex<Vec<NapiInstance>>,
+    queue_coalescing: Mutex<BTreeMap<u32, [u32; WORDS]>>,
     sockets: Mutex<Option<Vec<Socket>>>,
     writes: Mutex<Vec<(String, String)>>,
     /// Driver of all its interfaces without a device; `None` if it is not known.
@@ -47,6 +54,8 @@ pub struct FakeHost {
     pub foreign_sysfs: Option<String>,
     /// Files and directories that another process has locked.
     pub kept: BTreeSet<String>,
+    /// Where journals are registered.
+    pub journals: Option<std::path::PathBuf>,
     /// Identity of the host.
     pub identity: Identity,
     /// Whether its state disappears with the process that changes it.
@@ -102,6 +111,30 @@ impl FakeHost {
     /// As for [`FakeHost::put`].
     pub fn put_thread(&self, thread: u32, cpus: CpuSet) {
         self.threads.lock().unwrap().insert(thread, cpus);
+    }
+
+    /// Sets the features of all its interfaces.
+    ///
+    /// # Panics
+    /// As for [`FakeHost::put`].
+    pub fn put_features(&self, features: Vec<Feature>) {
+        *self.features.lock().unwrap() = features;
+    }
+
+    /// Sets the NAPI instances of all its interfaces. Without any, the kernel does not list them.
+    ///
+    /// # Panics
+    /// As for [`FakeHost::put`].
+    pub fn put_napi(&self, instances: Vec<NapiInstance>) {
+        *self.napi.lock().unwrap() = instances;
+    }
+
+    /// Sets the coalescing of the queues of all its interfaces. Without any, the driver has one value for all queues.
+    ///
+    /// # Panics
+    /// As for [`FakeHost::put`].
+    pub fn put_queue_coalescing(&self, queues: BTreeMap<u32, [u32; WORDS]>) {
+        *self.queue_coalescing.lock().unwrap() = queues;
     }
 
     /// Sets the connections. Before the first call, the simulated kernel has no sock_diag.
@@ -192,6 +225,62 @@ impl Host for FakeHost {
         Ok(())
     }
 
+    fn features(&self, _interface: &str) -> io::Result<Vec<Feature>> {
+        Ok(self.features.lock().unwrap().clone())
+    }
+
+    fn request_features(&self, _interface: &str, features: &[(&str, bool)]) -> io::Result<()> {
+        for feature in self.features.lock().unwrap().iter_mut() {
+            if let Some((_, is_on)) = features.iter().find(|(name, _)| *name == feature.name) {
+                (feature.is_requested, feature.is_active) = (*is_on, *is_on);
+            }
+        }
+        Ok(())
+    }
+
+    fn napi(&self, _interface: &str) -> io::Result<Vec<NapiInstance>> {
+        match &self.napi.lock().unwrap()[..] {
+            [] => Err(io::ErrorKind::NotFound.into()),
+            instances => Ok(instances.to_vec()),
+        }
+    }
+
+    fn set_napi(&self, _interface: &str, id: u32, values: &NapiValues) -> io::Result<()> {
+        let mut instances = self.napi.lock().unwrap();
+        let instance = instances.iter_mut().find(|instance| instance.id == id);
+        let now = &mut instance.ok_or(io::ErrorKind::NotFound)?.values;
+        *now = NapiValues {
+            defer_hard_irqs: values.defer_hard_irqs.or(now.defer_hard_irqs),
+            gro_flush_timeout: values.gro_flush_timeout.or(now.gro_flush_timeout),
+            irq_suspend_timeout: values.irq_suspend_timeout.or(now.irq_suspend_timeout),
+            threaded: values.threaded.or(now.threaded),
+        };
+        Ok(())
+    }
+
+    fn queue_coalescing(&self, _interface: &str, queues: &[u32]) -> io::Result<Vec<[u32; WORDS]>> {
+        let all = self.queue_coalescing.lock().unwrap();
+        let of = |queue: &u32| all.get(queue).copied().ok_or_else(|| io::ErrorKind::Unsupported.into());
+        queues.iter().map(of).collect()
+    }
+
+    fn set_queue_coalescing(&self, _interface: &str, queues: &[(u32, [u32; WORDS])]) -> io::Result<()> {
+        self.queue_coalescing.lock().unwrap().extend(queues.iter().copied());
+        Ok(())
+    }
+
+    /// Sets the scheduling in the thread's stat file.
+    fn set_schedule(&self, thread: u32, schedule: &Schedule) -> io::Result<()> {
+        let path = format!("proc/{thread}/stat");
+        let text = self.read(&path)?;
+        let mut fields: Vec<String> = text.split(' ').map(String::from).collect();
+        fields[18] = schedule.nice.to_string();
+        fields[39] = schedule.priority.to_string();
+        fields[40] = schedule.policy.to_string();
+        self.put(&path, &fields.join(" "));
+        Ok(())
+    }
+
     fn link_driver(&self, _interface: &str) -> Option<String> {
         self.link_driver.clone()
     }
@@ -254,6 +343,10 @@ impl Host for FakeHost {
 
     fn hold(&self, path: &str) -> io::Result<Option<std::fs::File>> {
         if self.kept.contains(path) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(None) }
+    }
+
+    fn journals(&self) -> Option<std::path::PathBuf> {
+        self.journals.clone()
     }
 
     fn ends_with_writer(&self) -> bool {

@@ -2,14 +2,18 @@
 //! All reads and writes go through the trait `Host`.
 
 use crate::identity::{self, Identity};
+use crate::setting::Schedule;
 use longma_cpu_set::CpuSet;
 use longma_linux_network::ethtool::DriverProperty;
+use longma_linux_network::features::{self, Feature};
 use longma_linux_network::links::{self, Links};
+use longma_linux_network::napi::{self, NapiInstance, NapiValues};
 use longma_linux_network::packet_size;
 use longma_linux_network::property;
+use longma_linux_network::queue_coalescing::{self, WORDS};
 use longma_linux_network::rss_table::{self, RssTable};
 use longma_linux_network::sockets::{self, DatagramSocket, Socket};
-use longma_topology::{CpuLocation, Sysfs};
+use longma_topology::{CpuLocation, HostRoot, Sysfs, UnreadableFile};
 use rustix::fs::FlockOperation;
 use std::fs;
 use std::io;
@@ -19,8 +23,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Maximum size of a file in bytes. /proc/interrupts of the largest hosts has a few MiB.
-const MAX_BYTES: u64 = 64 << 20;
+/// Where the journals of this host are registered.
+const JOURNALS: &str = "/run/longma/journals";
 
 /// A host whose settings can be read and written. Paths are relative to the root: `proc/stat`.
 pub trait Host: Sync {
@@ -59,6 +63,62 @@ pub trait Host: Sync {
     /// # Errors
     /// The error of the operating system.
     fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()>;
+
+    /// Features of an interface.
+    ///
+    /// # Errors
+    /// The error of the operating system, or `Unsupported` if there is no kernel to ask.
+    fn features(&self, _interface: &str) -> io::Result<Vec<Feature>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Requests features of an interface to be on or off.
+    ///
+    /// # Errors
+    /// As for [`Host::features`].
+    fn request_features(&self, _interface: &str, _features: &[(&str, bool)]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// NAPI instances of an interface.
+    ///
+    /// # Errors
+    /// As for [`Host::features`]; `NotFound` if the kernel does not list them.
+    fn napi(&self, _interface: &str) -> io::Result<Vec<NapiInstance>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Changes the given values of a NAPI instance of an interface.
+    ///
+    /// # Errors
+    /// As for [`Host::napi`].
+    fn set_napi(&self, _interface: &str, _id: u32, _values: &NapiValues) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Interrupt coalescing of single queues of an interface, which are sorted.
+    ///
+    /// # Errors
+    /// As for [`Host::features`].
+    fn queue_coalescing(&self, _interface: &str, _queues: &[u32]) -> io::Result<Vec<[u32; WORDS]>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Sets the coalescing of single queues.
+    ///
+    /// # Errors
+    /// As for [`Host::features`].
+    fn set_queue_coalescing(&self, _interface: &str, _queues: &[(u32, [u32; WORDS])]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Sets how a thread is scheduled.
+    ///
+    /// # Errors
+    /// The error of the operating system.
+    fn set_schedule(&self, _thread: u32, _schedule: &Schedule) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Name of the driver of an interface, also of one without a device, such as `macvlan`; `None` if it is not known.
     fn link_driver(&self, _interface: &str) -> Option<String> {
@@ -133,6 +193,11 @@ pub trait Host: Sync {
     /// `WouldBlock` if another process holds the lock.
     fn hold(&self, path: &str) -> io::Result<Option<fs::File>>;
 
+    /// The folder in which journals in use are registered; `None` if there is none.
+    fn journals(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// Whether the settings disappear with the process that changes them, like the namespaces of the testbed. Then
     /// nothing has to be restored.
     fn ends_with_writer(&self) -> bool {
@@ -143,7 +208,7 @@ pub trait Host: Sync {
 /// The files below a directory: of this host, of another network namespace, or a recorded tree.
 #[derive(Clone, Debug)]
 pub struct Tree {
-    root: PathBuf,
+    root: HostRoot,
     has_drivers: bool,
     ends_with_writer: bool,
     /// A process whose network namespace the drivers are in; `None` for this process's namespace.
@@ -164,18 +229,23 @@ fn shown(host: &dyn Host) -> Links {
 impl Tree {
     /// The host that this program runs on.
     pub fn live() -> Self {
-        Self { root: "/".into(), has_drivers: true, ends_with_writer: false, namespace: None }
+        Self { root: HostRoot::live("/"), has_drivers: true, ends_with_writer: false, namespace: None }
     }
 
     /// A tree recorded on another host. It has no drivers.
     pub fn recorded(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into(), has_drivers: false, ends_with_writer: false, namespace: None }
+        Self { root: HostRoot::recorded(root), has_drivers: false, ends_with_writer: false, namespace: None }
     }
 
     /// This host as seen by the child `process`. Its settings disappear with this process.
     pub fn of_child(process: u32) -> Self {
-        let root = format!("/proc/{process}/root").into();
+        let root = HostRoot::live(format!("/proc/{process}/root"));
         Self { root, has_drivers: false, ends_with_writer: true, namespace: Some(process) }
+    }
+
+    /// The first file of a recorded tree that was refused: a device, a pipe, or a file that is too long.
+    pub fn unreadable(&self) -> Option<&UnreadableFile> {
+        self.root.unreadable()
     }
 
     /// Returns whether a kernel can be asked.
@@ -206,36 +276,29 @@ impl Tree {
 
 impl Host for Tree {
     fn read(&self, path: &str) -> io::Result<String> {
-        use io::Read;
-        let (path, mut bytes) = (self.root.join(path), Vec::new());
-        // In a recorded tree, any path may be a pipe, and opening a pipe blocks.
-        if !self.is_live() && !fs::metadata(&path)?.is_file() {
-            return Err(io::Error::other("it is not a file"));
-        }
-        fs::File::open(path)?.take(MAX_BYTES).read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).trim().into())
+        Ok(String::from_utf8_lossy(&self.root.read(path)?).trim().into())
     }
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
         use io::Write;
         // Do not create the file: a missing setting is an error. The newline makes an empty list a nonempty write.
-        let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.root.join(path))?;
+        let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.root.path().join(path))?;
         file.write_all(format!("{text}\n").as_bytes())
     }
 
     fn may_write(&self, path: &str) -> io::Result<()> {
-        fs::OpenOptions::new().write(true).open(self.root.join(path)).map(drop)
+        fs::OpenOptions::new().write(true).open(self.root.path().join(path)).map(drop)
     }
 
     fn names(&self, path: &str) -> Vec<String> {
-        let entries = fs::read_dir(self.root.join(path)).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.root.path().join(path)).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
         names.sort();
         names
     }
 
     fn link(&self, path: &str) -> Option<String> {
-        Some(fs::read_link(self.root.join(path)).ok()?.to_string_lossy().into_owned())
+        Some(fs::read_link(self.root.path().join(path)).ok()?.to_string_lossy().into_owned())
     }
 
     fn driver(&self, interface: &str, fact: DriverProperty) -> io::Result<u64> {
@@ -244,6 +307,34 @@ impl Host for Tree {
 
     fn set_driver(&self, interface: &str, fact: DriverProperty, value: u64) -> io::Result<()> {
         self.in_namespace(|| property::set(interface, fact, value))
+    }
+
+    fn features(&self, interface: &str) -> io::Result<Vec<Feature>> {
+        self.in_namespace(|| features::get(interface))
+    }
+
+    fn request_features(&self, interface: &str, features: &[(&str, bool)]) -> io::Result<()> {
+        self.in_namespace(|| features::request(interface, features))
+    }
+
+    fn napi(&self, interface: &str) -> io::Result<Vec<NapiInstance>> {
+        self.in_namespace(|| napi::get(interface))
+    }
+
+    fn set_napi(&self, _interface: &str, id: u32, values: &NapiValues) -> io::Result<()> {
+        self.in_namespace(|| napi::set(id, values))
+    }
+
+    fn queue_coalescing(&self, interface: &str, queues: &[u32]) -> io::Result<Vec<[u32; WORDS]>> {
+        self.in_namespace(|| queue_coalescing::get(interface, queues))
+    }
+
+    fn set_queue_coalescing(&self, interface: &str, queues: &[(u32, [u32; WORDS])]) -> io::Result<()> {
+        self.in_namespace(|| queue_coalescing::set(interface, queues))
+    }
+
+    fn set_schedule(&self, thread: u32, schedule: &Schedule) -> io::Result<()> {
+        self.with_drivers(|| set_schedule(pid(thread)?, schedule))
     }
 
     fn link_driver(&self, interface: &str) -> Option<String> {
@@ -296,15 +387,14 @@ impl Host for Tree {
     }
 
     fn places(&self) -> Vec<CpuLocation> {
-        let tree = if self.has_drivers { Sysfs::live() } else { Sysfs::recorded(&self.root) };
-        tree.cpu_locations()
+        Sysfs::of(&self.root).cpu_locations()
     }
 
     fn identity(&self) -> Identity {
         let boot = self.read("proc/sys/kernel/random/boot_id").unwrap_or_else(|_| "unknown-boot".into());
         let namespace = match self.namespace {
             Some(process) => format!("/proc/{process}/ns/net").into(),
-            None => self.root.join("proc/self/ns/net"),
+            None => self.root.path().join("proc/self/ns/net"),
         };
         let inode = fs::metadata(namespace).map_or(0, |of| of.ino());
         Identity { boot, inode, cookie: self.in_namespace(identity::cookie).ok() }
@@ -326,12 +416,16 @@ impl Host for Tree {
         if !self.is_live() {
             return Ok(None);
         }
-        let file = fs::File::open(self.root.join(path))?;
+        let file = fs::File::open(self.root.path().join(path))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Err(io::ErrorKind::WouldBlock.into()),
             Err(_) => Ok(None),
         }
+    }
+
+    fn journals(&self) -> Option<PathBuf> {
+        self.has_drivers.then(|| JOURNALS.into())
     }
 
     fn ends_with_writer(&self) -> bool {
@@ -347,4 +441,16 @@ fn pid(thread: u32) -> io::Result<Option<rustix::process::Pid>> {
 
 fn of_thread(error: rustix::io::Errno) -> io::Error {
     if error == rustix::io::Errno::SRCH { io::ErrorKind::NotFound.into() } else { error.into() }
+}
+
+fn set_schedule(thread: Option<rustix::process::Pid>, schedule: &Schedule) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: schedule.priority as libc::c_int };
+    let number = rustix::process::Pid::as_raw(thread);
+    // SAFETY: the parameters outlive the call.
+    if unsafe { libc::sched_setscheduler(number, schedule.policy as libc::c_int, &parameters) } < 0 {
+        return Err(of_thread(
+            rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::INVAL),
+        ));
+    }
+    rustix::process::setpriority_process(thread, schedule.nice).map_err(of_thread)
 }

@@ -5,15 +5,17 @@
 //! An incomplete last line means that the writer died while writing it, so its change was not made. Interfaces are
 //! identified by their index, which survives renames.
 
+mod error;
 mod file;
 mod inherited;
+mod registry;
 
 use crate::host::Host;
 use crate::identity::Identity;
 use crate::setting::{Interface, Setting};
+pub use error::JournalError;
 use file::Log;
 use longma_linux_network::ethtool::DriverProperty;
-use longma_text::display_path;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -60,150 +62,6 @@ struct Change {
     /// Values written, the newest last. After a crash, the newest one may not have been written.
     ours: Vec<String>,
     is_inherited: bool,
-}
-
-/// Why a change failed.
-#[derive(Debug, thiserror::Error)]
-pub enum JournalError {
-    /// Another process is changing settings.
-    #[error(
-        "another longma (process {writer}) is changing settings of this host; its journal is {}",
-        display_path(path)
-    )]
-    InUse {
-        /// Path of its journal.
-        path: PathBuf,
-        /// Its process ID; 0 if unknown.
-        writer: u32,
-    },
-    /// Another process, with another journal, is changing settings of the same device.
-    #[error(
-        "another longma, with another journal, is changing settings of /{keeper}: wait for it or stop it; \
-            if it was killed, run `longma affinity restore --journal FILE` with its journal"
-    )]
-    DeviceInUse {
-        /// The locked file or directory, such as an interface's directory.
-        keeper: String,
-    },
-    /// An earlier run did not restore all its changes.
-    #[error(
-        "an earlier run was killed or could not restore {settings} settings: `longma affinity restore` \
-            restores them (journal {})",
-        display_path(path)
-    )]
-    NotRestored {
-        /// Path of its journal.
-        path: PathBuf,
-        /// Number of settings left.
-        settings: usize,
-    },
-    /// The journal belongs to another boot or network namespace.
-    #[error(
-        "the journal {} belongs to another boot or network namespace ({was}, here {here}). A reboot has \
-            restored all settings. Remove the journal if that namespace no longer exists",
-        display_path(path)
-    )]
-    OtherNamespace {
-        /// Path of the journal.
-        path: PathBuf,
-        /// Where it was written.
-        was: Identity,
-        /// Where this process runs.
-        here: Identity,
-    },
-    /// The mounted /sys belongs to another network namespace. Writing there would change that namespace's interfaces.
-    #[error(
-        "the mounted /sys belongs to another network namespace: {what}; nothing was changed. Enter the \
-            namespace with `ip netns exec NAME longma ...`, which mounts the right one, or mount it \
-            first: `unshare --mount sh -c 'mount -t sysfs sysfs /sys && longma ...'`"
-    )]
-    ForeignSysfs {
-        /// How it differs.
-        what: String,
-    },
-    /// The journal's directory does not exist. It is not created, because a mistyped name would hide the journal from
-    /// later runs.
-    #[error(
-        "the journal {}: there is no directory {}: create it, or name another file with --journal",
-        display_path(path),
-        display_path(folder)
-    )]
-    NoDirectory {
-        /// Path of the journal.
-        path: PathBuf,
-        /// The directory.
-        folder: PathBuf,
-    },
-    /// The journal cannot be read or written.
-    #[error("the journal {}: {error}", display_path(path))]
-    File {
-        /// Path of the journal.
-        path: PathBuf,
-        /// Error of the operating system.
-        error: io::Error,
-    },
-    /// The file is not a journal, or is damaged.
-    #[error(
-        "{} is not a journal or is damaged: line {line}: {why}; nothing was changed, and the file is \
-            kept. Its lines hold the original value of every setting: restore manually those that differ, \
-            or reboot; then remove the file",
-        display_path(path)
-    )]
-    Damaged {
-        /// Path of the file.
-        path: PathBuf,
-        /// Line number, from 1.
-        line: usize,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// Another version wrote the journal.
-    #[error(
-        "the journal {} has format {form}, but this longma uses format {}; nothing was changed. Restore \
-            the settings with `longma affinity restore` of the version that wrote the journal",
-        display_path(path),
-        file::FORMAT_VERSION
-    )]
-    FormatVersion {
-        /// Path of the journal.
-        path: PathBuf,
-        /// Its format version.
-        form: u32,
-    },
-    /// An interface was renamed, or left the network namespace, during the run.
-    #[error("{interface} (interface {index}) {}", now.as_ref().map_or("has left this network namespace".into(), |now| format!("was renamed to {now} by another program")))]
-    Renamed {
-        /// Its name at the start.
-        interface: Interface,
-        /// Its index.
-        index: u32,
-        /// Its current name; `None` if it is gone.
-        now: Option<String>,
-        /// The setting to change.
-        setting: Setting,
-    },
-    /// Another program changed the setting.
-    #[error(
-        "another program set {setting} to `{found}` (this run had set it to `{ours}`): it is not changed any further"
-    )]
-    Foreign {
-        /// The setting.
-        setting: Setting,
-        /// Its current value.
-        found: String,
-        /// The value written by this process.
-        ours: String,
-    },
-    /// The kernel rejected the value, or stored a different one.
-    #[error("cannot set {setting} to `{value}`: {error}")]
-    Refused {
-        /// The setting.
-        setting: Setting,
-        /// The value.
-        value: String,
-        /// Error of the operating system.
-        error: io::Error,
-    },
 }
 
 /// The outcome of restoring a setting.
@@ -317,6 +175,9 @@ impl<'a> Journal<'a> {
             writer: std::process::id(),
             ends_with_writer: host.ends_with_writer(),
         })?;
+        if let Some(folder) = host.journals().filter(|_| !host.ends_with_writer()) {
+            registry::add(&folder, path);
+        }
         Ok(Self::over(host, log, Vec::new()))
     }
 
@@ -421,6 +282,38 @@ impl<'a> Journal<'a> {
         Err(refused(io::Error::other(format!("`{now}` was stored instead"))))
     }
 
+    /// Records a setting that follows others, before these are changed. It is restored after them. A setting that cannot be
+    /// read has nothing to restore.
+    ///
+    /// # Errors
+    /// If the journal cannot be written, or another process has locked the interface.
+    pub fn preserve(&mut self, setting: &Setting) -> Result<(), JournalError> {
+        let is_known = self.changes.iter().any(|change| change.setting == *setting);
+        let (Ok(found), Ok(index)) = (setting.read(self.host), self.index(setting)) else { return Ok(()) };
+        if is_known {
+            return Ok(());
+        }
+        self.keep(setting.keeper())?;
+        let line = Line {
+            setting: setting.clone(),
+            index,
+            source: None,
+            before: found.clone(),
+            becomes: found,
+            is_inherited: false,
+        };
+        self.log.add(std::slice::from_ref(&line))?;
+        self.changes.push(Change::of(line));
+        Ok(())
+    }
+
+    /// Gives the settings that follow others their original values again, as far as possible now. They stay recorded.
+    pub fn reinstate(&self) {
+        for change in self.changes.iter().filter(|change| change.setting.follows_others()) {
+            let _ = change.put_back(self.host);
+        }
+    }
+
     /// Index of the setting's interface, looked up by name at the first use.
     fn index(&mut self, setting: &Setting) -> io::Result<Option<u32>> {
         let Some(interface) = setting.interface() else { return Ok(None) };
@@ -462,6 +355,9 @@ impl<'a> Journal<'a> {
         let Some(keeper) = keeper.filter(|keeper| !self.keepers.contains_key(keeper)) else {
             return Ok(());
         };
+        if let Some(path) = self.left_changed(&keeper) {
+            return Err(JournalError::LeftChanged { keeper, path });
+        }
         match self.host.hold(&keeper) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(JournalError::DeviceInUse { keeper })
@@ -472,6 +368,12 @@ impl<'a> Journal<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// The journal of a killed run that left settings of a device changed.
+    fn left_changed(&self, keeper: &str) -> Option<PathBuf> {
+        let folder = self.host.journals().filter(|_| !self.host.ends_with_writer())?;
+        registry::left_changed(&folder, &self.log.path, self.host).remove(keeper)
     }
 
     /// Settings that another program has changed since they were written here, or whose interface was renamed.
@@ -500,8 +402,10 @@ impl<'a> Journal<'a> {
         let mut left = Vec::new();
         let mut changes = std::mem::take(&mut self.changes);
         changes.reverse();
-        // Restore `Threaded` first, while the settings it depends on are still in effect.
-        changes.sort_by_key(|change| !matches!(change.setting, Setting::Threaded(_)));
+        // Restore `Threaded` first, while the settings it depends on are still in effect, and last what follows others.
+        changes.sort_by_key(|change| {
+            (change.setting.follows_others(), !matches!(change.setting, Setting::Threaded(_)))
+        });
         for at in 0..changes.len() {
             let mut fate = changes[at].put_back(self.host);
             let change = changes[at].clone();
@@ -550,6 +454,9 @@ impl Drop for Journal<'_> {
         if !self.changes.is_empty() {
             let _ = self.put_back(false);
         }
+        if let Some(folder) = self.host.journals().filter(|_| self.changes.is_empty()) {
+            registry::remove(&folder, &self.log.path);
+        }
         // Unlock explicitly, as for the journal's file.
         for keeper in self.keepers.values().flatten() {
             let _ = rustix::fs::flock(keeper, rustix::fs::FlockOperation::Unlock);
@@ -577,7 +484,8 @@ impl Change {
 
     /// The journal lines of the change; empty if there is nothing to restore.
     fn lines(&self) -> Vec<Line> {
-        let differs = |ours: &&String| !self.setting.means_same(ours, &self.original);
+        let follows = self.setting.follows_others();
+        let differs = |ours: &&String| follows || !self.setting.means_same(ours, &self.original);
         let line = |ours: &String| Line {
             setting: self.setting.clone(),
             index: self.index,
@@ -591,7 +499,8 @@ impl Change {
 
     /// Returns an error if `found` is not one of the values that this process may have written.
     fn foreign(&self, found: &str) -> Option<JournalError> {
-        let is_ours = self.ours.iter().any(|ours| self.setting.means_same(ours, found));
+        let follows = self.setting.follows_others();
+        let is_ours = follows || self.ours.iter().any(|ours| self.setting.means_same(ours, found));
         let ours = self.ours.last().cloned().unwrap_or_default();
         (!is_ours).then(|| JournalError::Foreign { setting: self.setting.clone(), found: found.into(), ours })
     }

@@ -11,6 +11,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 
+mod napi;
+mod queue_delays;
+mod segmentation;
+
+pub use napi::Schedule;
+
 /// A setting of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -57,6 +63,14 @@ pub enum Setting {
     NapiDeferHardIrqs(Interface),
     /// Nanoseconds after which an interface's queue with deferred interrupts is polled.
     GroFlushTimeout(Interface),
+    /// Maximum nanoseconds for which the interrupts of an interface stay suspended while an application polls.
+    IrqSuspendTimeout(Interface),
+    /// TCP segmentation offload: 0 or 1, or the value of each feature.
+    Segmentation(Interface),
+    /// All values of an interface's NAPI instances and of their threads.
+    Napi(Interface),
+    /// Interrupt coalescing of each queue of an interface.
+    QueueDelays(Interface),
     /// Microseconds of busy polling in a read.
     BusyRead,
     /// Microseconds of busy polling in poll and select.
@@ -119,7 +133,7 @@ impl fmt::Display for Interface {
 }
 
 impl Setting {
-    /// Path of its file, relative to the root; `None` for driver and thread settings.
+    /// Path of its file, relative to the root; `None` if it has none.
     pub fn path(&self) -> Option<String> {
         let queue = |interface: &Interface, kind: &str, queue: &u32, file: &str| {
             Some(format!("sys/class/net/{interface}/queues/{kind}-{queue}/{file}"))
@@ -139,7 +153,12 @@ impl Setting {
             Self::BusyRead => Some("proc/sys/net/core/busy_read".into()),
             Self::BusyPoll => Some("proc/sys/net/core/busy_poll".into()),
             Self::Governor(cpu) => Some(format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor")),
-            Self::Driver { .. } | Self::Thread { .. } => None,
+            Self::Driver { .. }
+            | Self::Thread { .. }
+            | Self::IrqSuspendTimeout(_)
+            | Self::Segmentation(_)
+            | Self::Napi(_)
+            | Self::QueueDelays(_) => None,
         }
     }
 
@@ -153,6 +172,10 @@ impl Setting {
             | Self::Mtu(interface)
             | Self::NapiDeferHardIrqs(interface)
             | Self::GroFlushTimeout(interface)
+            | Self::IrqSuspendTimeout(interface)
+            | Self::Segmentation(interface)
+            | Self::Napi(interface)
+            | Self::QueueDelays(interface)
             | Self::Threaded(interface) => Some(interface),
             Self::Irq(_)
             | Self::Thread { .. }
@@ -174,6 +197,10 @@ impl Setting {
             | Self::Mtu(interface)
             | Self::NapiDeferHardIrqs(interface)
             | Self::GroFlushTimeout(interface)
+            | Self::IrqSuspendTimeout(interface)
+            | Self::Segmentation(interface)
+            | Self::Napi(interface)
+            | Self::QueueDelays(interface)
             | Self::Threaded(interface) => interface.clone_from(name),
             _ => {}
         }
@@ -218,6 +245,10 @@ impl Setting {
             (Self::Thread { process, thread, started }, _) => {
                 Ok(host.thread_cpus(Self::thread(host, *process, *thread, *started)?)?.to_string())
             }
+            (Self::IrqSuspendTimeout(interface), _) => napi::suspend_timeout(host, interface.name()),
+            (Self::Segmentation(interface), _) => segmentation::read(host, interface.name()),
+            (Self::Napi(interface), _) => napi::read(host, interface.name()),
+            (Self::QueueDelays(interface), _) => queue_delays::read(host, interface.name()),
             (_, path) => host.read(&path.unwrap_or_default()),
         }
     }
@@ -236,6 +267,12 @@ impl Setting {
                 let cpus = value.parse().map_err(|_| io::ErrorKind::InvalidInput)?;
                 host.bind_thread(Self::thread(host, *process, *thread, *started)?, &cpus)
             }
+            (Self::IrqSuspendTimeout(interface), _) => {
+                napi::set_suspend_timeout(host, interface.name(), value)
+            }
+            (Self::Segmentation(interface), _) => segmentation::write(host, interface.name(), value),
+            (Self::Napi(interface), _) => napi::write(host, interface.name(), value),
+            (Self::QueueDelays(interface), _) => queue_delays::write(host, interface.name(), value),
             (_, path) => host.write(&path.unwrap_or_default(), value),
         }
     }
@@ -246,11 +283,18 @@ impl Setting {
         matches!(
             self,
             Self::Driver { .. }
+                | Self::Segmentation(_)
                 | Self::HostFlows
                 | Self::QueueFlows { .. }
                 | Self::NapiDeferHardIrqs(_)
                 | Self::GroFlushTimeout(_)
         )
+    }
+
+    /// Returns whether other settings of the interface replace its value. It is recorded before they are changed, and
+    /// restored after them.
+    pub fn follows_others(&self) -> bool {
+        matches!(self, Self::Napi(_) | Self::QueueDelays(_))
     }
 
     /// Returns whether two texts mean the same value. The kernel prints masks with a different number of leading zeros.
@@ -263,6 +307,8 @@ impl Setting {
         match self {
             Self::Irq(_) | Self::Thread { .. } => both(|text| text.parse().ok()),
             Self::Rps { .. } | Self::Xps { .. } => both(|text| CpuSet::from_mask(text).ok()),
+            Self::Segmentation(_) => segmentation::means_same(one, other),
+            Self::Napi(_) => napi::means_same(one, other),
             _ => one == other,
         }
     }
@@ -275,6 +321,10 @@ impl fmt::Display for Setting {
             (Self::Thread { process, thread, .. }, _) => {
                 write!(f, "CPUs of thread {thread} of process {process}")
             }
+            (Self::IrqSuspendTimeout(interface), _) => write!(f, "irq-suspend-timeout of {interface}"),
+            (Self::Segmentation(interface), _) => write!(f, "tso of {interface}"),
+            (Self::Napi(interface), _) => write!(f, "NAPI instances of {interface}"),
+            (Self::QueueDelays(interface), _) => write!(f, "interrupt delays of the queues of {interface}"),
             (_, path) => write!(f, "/{}", path.unwrap_or_default()),
         }
     }

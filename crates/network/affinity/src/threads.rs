@@ -4,6 +4,7 @@
 //! Documentation/admin-guide/cgroup-v2.rst.
 
 use crate::host::Host;
+use crate::setting::Schedule;
 use longma_cpu_set::{CpuSet, MAX_CPU};
 
 /// Statistics of a thread.
@@ -48,6 +49,18 @@ pub fn stat(host: &dyn Host, process: u32, thread: u32) -> Option<Stat> {
         ticks: number(14)?.saturating_add(number(15)?),
         started: number(22)?,
         cpu: u32::try_from(number(39)?).ok().filter(|cpu| *cpu < MAX_CPU)?,
+    })
+}
+
+/// Scheduling of a thread; `None` if it has ended.
+pub fn schedule(host: &dyn Host, thread: u32) -> Option<Schedule> {
+    let text = host.read(&format!("proc/{thread}/stat")).ok()?;
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let field = |field: usize| fields.get(field - 3);
+    Some(Schedule {
+        nice: field(19)?.parse().ok()?,
+        priority: field(40)?.parse().ok()?,
+        policy: field(41)?.parse().ok()?,
     })
 }
 

@@ -79,8 +79,12 @@ pub enum SweepParameter {
     /// Number of entries in the host's flow table for accelerated RFS: the NIC directs a flow to the queue of its
     /// application's CPU. The queues' interrupts stay where they were before the sweep. For the whole host.
     Arfs,
-    /// Whether iperf3 sends from the page cache without copying: 0 or 1.
+    /// Whether the load sends from the page cache without copying: 0 or 1.
     ZeroCopy,
+    /// Whether the load sends with MSG_ZEROCOPY: 0 or 1.
+    MsgZerocopy,
+    /// Whether the load receives without copying, for example with io_uring: 0 or 1.
+    ZeroCopyReceive,
 }
 
 /// A value for each varied parameter.
@@ -112,7 +116,7 @@ fn names() -> String {
 
 impl SweepParameter {
     /// All parameters.
-    pub const ALL: [SweepParameter; 21] = [
+    pub const ALL: [SweepParameter; 23] = [
         Self::Gro,
         Self::Lro,
         Self::Tso,
@@ -134,6 +138,8 @@ impl SweepParameter {
         Self::GsoIpv4MaxSize,
         Self::Arfs,
         Self::ZeroCopy,
+        Self::MsgZerocopy,
+        Self::ZeroCopyReceive,
     ];
 
     /// Name, with the unit if it has one.
@@ -160,13 +166,15 @@ impl SweepParameter {
             Self::GsoIpv4MaxSize => "gso-ipv4-max-size",
             Self::Arfs => "arfs",
             Self::ZeroCopy => "zero-copy",
+            Self::MsgZerocopy => "msg-zerocopy",
+            Self::ZeroCopyReceive => "zero-copy-receive",
         }
     }
 
     /// Returns whether it is on or off and only takes 0 and 1.
     fn is_switch(self) -> bool {
         use SweepParameter as P;
-        matches!(self, P::Gro | P::Lro | P::Tso | P::Gso | P::Threaded | P::AdaptiveRx | P::ZeroCopy)
+        matches!(self, P::Gro | P::Lro | P::Tso | P::Gso | P::Threaded | P::AdaptiveRx) || self.is_of_load()
     }
 
     /// The range that any kernel accepts, in the parameter's own unit.
@@ -192,6 +200,16 @@ impl SweepParameter {
     /// Returns whether it applies to the whole host instead of the interface.
     pub fn is_of_host(self) -> bool {
         matches!(self, Self::BusyPoll | Self::Rfs | Self::Arfs)
+    }
+
+    /// Returns whether it is an option of the load instead of a setting of the host.
+    pub fn is_of_load(self) -> bool {
+        matches!(self, Self::ZeroCopy | Self::MsgZerocopy | Self::ZeroCopyReceive)
+    }
+
+    /// Its place in a load command, which its value replaces, such as `{msg-zerocopy}`.
+    pub fn placeholder(self) -> String {
+        format!("{{{}}}", self.word())
     }
 
     /// Returns whether `value` is in the range that any kernel accepts.
@@ -238,7 +256,7 @@ impl SweepParameter {
         match self {
             Self::Gro => driver(DriverProperty::Gro),
             Self::Lro => driver(DriverProperty::Lro),
-            Self::Tso => driver(DriverProperty::Tso),
+            Self::Tso => vec![(Setting::Segmentation(interface()), value.to_string())],
             Self::Gso => driver(DriverProperty::Gso),
             Self::RxRing => driver(DriverProperty::RxRing),
             Self::RxUsecs => driver(DriverProperty::RxUsecs),
@@ -256,13 +274,13 @@ impl SweepParameter {
             Self::AdaptiveRx => driver(DriverProperty::AdaptiveRx),
             Self::NapiDeferHardIrqs => vec![(Setting::NapiDeferHardIrqs(interface()), value.to_string())],
             Self::GroFlushTimeout => vec![(Setting::GroFlushTimeout(interface()), value.to_string())],
-            Self::IrqSuspendTimeout => driver(DriverProperty::IrqSuspendTimeout),
+            Self::IrqSuspendTimeout => vec![(Setting::IrqSuspendTimeout(interface()), value.to_string())],
             Self::GroMaxSize => driver(DriverProperty::GroMaxSize),
             Self::GsoMaxSize => driver(DriverProperty::GsoMaxSize),
             Self::GroIpv4MaxSize => driver(DriverProperty::GroIpv4MaxSize),
             Self::GsoIpv4MaxSize => driver(DriverProperty::GsoIpv4MaxSize),
             Self::Arfs => accelerated(nic, value),
-            Self::ZeroCopy => Vec::new(),
+            Self::ZeroCopy | Self::MsgZerocopy | Self::ZeroCopyReceive => Vec::new(),
         }
     }
 }
@@ -335,6 +353,15 @@ pub fn variants(variations: &[Variation]) -> Vec<Variant> {
 pub fn load_of(load: &Load, variant: &Variant) -> Load {
     match (load, variant.get(&SweepParameter::ZeroCopy)) {
         (Load::Iperf(iperf), Some(value)) => Load::Iperf(Iperf { zero_copy: value.is_on(), ..iperf.clone() }),
+        (Load::Command(words), _) => {
+            let own = variant.iter().filter(|(parameter, _)| parameter.is_of_load());
+            let own: Vec<(String, String)> =
+                own.map(|(parameter, value)| (parameter.placeholder(), value.to_string())).collect();
+            let filled = |word: &String| {
+                own.iter().fold(word.clone(), |word, (placeholder, value)| word.replace(placeholder, value))
+            };
+            Load::Command(words.iter().map(filled).collect())
+        }
         _ => load.clone(),
     }
 }

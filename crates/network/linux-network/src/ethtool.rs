@@ -52,8 +52,6 @@ pub enum DriverProperty {
     GsoIpv4MaxSize,
     /// The largest packet that the driver segments, in bytes.
     TsoMaxSize,
-    /// Maximum nanoseconds for which the interrupts of each NAPI instance stay suspended while an application polls.
-    IrqSuspendTimeout,
 }
 
 /// Its name in files.
@@ -104,8 +102,7 @@ impl DriverProperty {
             | Self::GsoMaxSize
             | Self::GroIpv4MaxSize
             | Self::GsoIpv4MaxSize
-            | Self::TsoMaxSize
-            | Self::IrqSuspendTimeout => return None,
+            | Self::TsoMaxSize => return None,
         })
     }
 }

@@ -3,13 +3,15 @@
 //! restored; `longma-affinity` does that.
 
 pub mod ethtool;
+pub mod features;
 pub mod links;
 pub mod merge_sizes;
+pub mod napi;
 pub mod packet_size;
 pub mod property;
+pub mod queue_coalescing;
 pub mod rss_table;
 pub mod sockets;
-pub mod suspension;
 
 /// Compiles the README's example as a doctest.
 #[cfg(doctest)]

@@ -1,8 +1,8 @@
-//! Reads and changes the properties of a driver by the interface of the kernel that has them: the ethtool ioctl, rtnetlink,
-//! or generic netlink.
+//! Reads and changes the properties of a driver by the interface of the kernel that has them: the ethtool ioctl or
+//! rtnetlink.
 
 use crate::ethtool::{self, DriverProperty};
-use crate::{merge_sizes, suspension};
+use crate::merge_sizes;
 use std::io;
 
 /// Reads a property of `interface`, in the network namespace of the calling thread.
@@ -11,7 +11,6 @@ use std::io;
 /// The kernel's error: EOPNOTSUPP if the driver does not have the property, ENODEV for an unknown name.
 pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
     match property {
-        DriverProperty::IrqSuspendTimeout => suspension::get(interface),
         _ if is_size(property) => merge_sizes::get(interface, property),
         _ => ethtool::get(interface, property),
     }
@@ -23,7 +22,6 @@ pub fn get(interface: &str, property: DriverProperty) -> io::Result<u64> {
 /// The kernel's error; `Unsupported` for a property that cannot be set.
 pub fn set(interface: &str, property: DriverProperty, value: u64) -> io::Result<()> {
     match property {
-        DriverProperty::IrqSuspendTimeout => suspension::set(interface, value),
         _ if is_size(property) => merge_sizes::set(interface, property, value),
         _ => ethtool::set(interface, property, value),
     }

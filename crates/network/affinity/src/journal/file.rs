@@ -213,7 +213,7 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
 }
 
 /// Reads the header and the changes.
-fn read(path: &Path, file: &mut File) -> Result<Contents, JournalError> {
+pub fn read(path: &Path, file: &mut File) -> Result<Contents, JournalError> {
     let mut text = Vec::new();
     let all = file.rewind().and_then(|()| file.take(MAX_BYTES + 1).read_to_end(&mut text));
     all.map_err(|error| failure(path, error))?;

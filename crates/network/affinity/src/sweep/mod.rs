@@ -17,10 +17,10 @@ use crate::host::Host;
 use crate::journal::{Journal, JournalError};
 use crate::load::{LoadError, Rate};
 use crate::pairs::{Pair, classify};
-use crate::setting::Setting;
+use crate::setting::{Interface, Setting};
 use crate::vary::{SweepParameter, Value, Variant, load_of, words};
 use longma_cpu_set::CpuSet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -155,6 +155,7 @@ pub fn run(
     let mut outcome = Outcome { known: order.len() - todo.len(), ..Outcome::default() };
     let mut in_a_row = 0;
     let (base, mut applied) = (base(plan, setup), Variant::new());
+    preserve(&base, journal)?;
     let mut excluded: Option<(Variant, JournalError)> = None;
     for run in &todo {
         if setup.stop.load(Ordering::Relaxed) {
@@ -165,9 +166,8 @@ pub fn run(
         if excluded.as_ref().is_none_or(|(variant, _)| *variant != run.variant) {
             match vary(setup, journal, (&base, &applied), &run.variant) {
                 Ok(()) => (applied, excluded) = (run.variant.clone(), None),
-                // With several settings, one may exclude another, so skip this combination. With a single one there is
-                // nothing else to measure.
-                Err(error @ JournalError::Refused { .. }) if run.variant.len() > 1 => {
+                // The interface may accept the other values, or with several settings the other combinations.
+                Err(error @ JournalError::Refused { .. }) => {
                     (applied, excluded) = (Variant::new(), Some((run.variant.clone(), error)));
                 }
                 Err(error) => return Err(error.into()),
@@ -244,6 +244,17 @@ fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     found
 }
 
+/// Records what settings of the interface replace.
+fn preserve(base: &Base, journal: &mut Journal<'_>) -> Result<(), JournalError> {
+    let interfaces: BTreeSet<&Interface> =
+        base.iter().filter_map(|(setting, _)| setting.interface()).collect();
+    for interface in interfaces {
+        journal.preserve(&Setting::Napi(interface.clone()))?;
+        journal.preserve(&Setting::QueueDelays(interface.clone()))?;
+    }
+    Ok(())
+}
+
 /// Applies `variant`. If anything changes, first restores all varied settings to their original values: what an
 /// interface accepts, and what a setting means, depends on the other settings. Otherwise, the result would depend on the
 /// order of the runs.
@@ -254,8 +265,9 @@ fn vary(
     variant: &Variant,
 ) -> Result<(), JournalError> {
     let other = |settings: Vec<(Setting, String)>| -> Vec<(Setting, String)> {
-        let differs =
-            |(setting, value): &(Setting, String)| setting.read(setup.host).ok().as_ref() != Some(value);
+        let differs = |(setting, value): &(Setting, String)| {
+            !setting.read(setup.host).is_ok_and(|now| setting.means_same(&now, value))
+        };
         settings.into_iter().filter(differs).collect()
     };
     let wanted = |parameter: &SweepParameter, value: &Value| parameter.settings(&setup.header.nic, value);
@@ -264,6 +276,9 @@ fn vary(
         let back = other(base.clone());
         has_changed |= !back.is_empty();
         either_way(setup, journal, back)?;
+        if has_changed {
+            journal.reinstate();
+        }
         let changes = other(variant.iter().flat_map(|(parameter, value)| wanted(parameter, value)).collect());
         has_changed |= !changes.is_empty();
         either_way(setup, journal, changes)?;

@@ -9,6 +9,8 @@ use crate::steering::Steering;
 use longma_topology::CpuLocation;
 use std::path::PathBuf;
 
+mod varied;
+
 const RPS: &str = "sys/class/net/eth0/queues/rx-0/rps_cpus";
 const MTU: &str = "sys/class/net/eth0/mtu";
 const THREADED: &str = "sys/class/net/eth0/threaded";

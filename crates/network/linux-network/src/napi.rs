@@ -1,7 +1,7 @@
-//! The time for which interrupts stay suspended while an application polls, of an interface's NAPI instances.
+//! The settings of an interface's NAPI instances, and the threads that poll them.
 //!
-//! Source: Linux Documentation/netlink/specs/netdev.yaml (napi-get, napi-set; Linux 6.13), networking/napi.rst (IRQ
-//! suspension), include/uapi/linux/genetlink.h.
+//! Source: Linux Documentation/netlink/specs/netdev.yaml (napi-get, Linux 6.8; values and napi-set, 6.13; threaded, 6.17),
+//! networking/napi.rst, include/uapi/linux/genetlink.h.
 
 use crate::links;
 use netlink_packet_core::{
@@ -9,7 +9,7 @@ use netlink_packet_core::{
     NetlinkHeader, NetlinkMessage, NetlinkPayload, NetlinkSerializable, Nla, NlasIterator,
 };
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_GENERIC};
-use std::collections::BTreeSet;
+use serde::{Deserialize, Serialize};
 use std::io;
 
 /// The generic netlink controller, which looks up families by name, with its command and attributes: GENL_ID_CTRL,
@@ -23,47 +23,77 @@ const NETDEV: &[u8] = b"netdev\0";
 /// NETDEV_CMD_NAPI_GET, NETDEV_CMD_NAPI_SET.
 const NAPI_GET: u8 = 11;
 const NAPI_SET: u8 = 14;
-/// NETDEV_A_NAPI_IFINDEX, NETDEV_A_NAPI_ID, NETDEV_A_NAPI_IRQ_SUSPEND_TIMEOUT.
+/// NETDEV_A_NAPI_IFINDEX, NETDEV_A_NAPI_ID, NETDEV_A_NAPI_PID, NETDEV_A_NAPI_DEFER_HARD_IRQS,
+/// NETDEV_A_NAPI_GRO_FLUSH_TIMEOUT, NETDEV_A_NAPI_IRQ_SUSPEND_TIMEOUT, NETDEV_A_NAPI_THREADED.
 const NAPI_INTERFACE: u16 = 1;
 const NAPI_ID: u16 = 2;
+const NAPI_PID: u16 = 4;
+const NAPI_DEFER: u16 = 5;
+const NAPI_FLUSH: u16 = 6;
 const NAPI_SUSPEND: u16 = 7;
+const NAPI_THREADED: u16 = 8;
 
 /// Bytes of the generic header: command, version, two reserved.
 const HEAD: usize = 4;
 
-/// A NAPI instance with its timeout in nanoseconds.
-type Instance = (u32, u64);
-
-/// Reads the timeout of `interface` in nanoseconds, in the network namespace of the calling thread.
-///
-/// # Errors
-/// The kernel's error; `NotFound` if it does not report the timeout or there is no NAPI instance; `Unsupported` if their
-/// timeouts differ, because one number could not restore them.
-pub fn get(interface: &str) -> io::Result<u64> {
-    let instances = Netdev::open()?.instances(interface)?;
-    let timeouts: BTreeSet<u64> = instances.iter().map(|(_, timeout)| *timeout).collect();
-    let error = |kind, why: &str| Err(io::Error::new(kind, why));
-    match timeouts.len() {
-        0 => error(
-            io::ErrorKind::NotFound,
-            "it has no NAPI instance, or the kernel does not report its timeout (Linux 6.13)",
-        ),
-        1 => Ok(timeouts.into_iter().next().unwrap_or_default()),
-        _ => error(io::ErrorKind::Unsupported, "its NAPI instances have different timeouts"),
-    }
+/// A NAPI instance of an interface: usually one for each queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NapiInstance {
+    /// Its number. An instance that a driver creates again has another.
+    pub id: u32,
+    /// ID of the thread that polls it, in the initial PID namespace, if there is one.
+    pub thread: Option<u32>,
+    /// Its settings.
+    pub values: NapiValues,
 }
 
-/// Sets the timeout of all NAPI instances of `interface`.
+/// Settings of a NAPI instance; `None` for those that the kernel does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct NapiValues {
+    /// Number of polls without packets before interrupts are enabled again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defer_hard_irqs: Option<u32>,
+    /// Nanoseconds after which it is polled while interrupts are deferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gro_flush_timeout: Option<u64>,
+    /// Maximum nanoseconds for which interrupts stay suspended while an application polls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub irq_suspend_timeout: Option<u64>,
+    /// Whether a thread polls it: 0 or 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threaded: Option<u32>,
+}
+
+/// Reads the NAPI instances of `interface`, sorted by number, in the network namespace of the calling thread.
+///
+/// # Errors
+/// The kernel's error; `NotFound` for an unknown name, and if the kernel does not list instances (before Linux 6.8).
+pub fn get(interface: &str) -> io::Result<Vec<NapiInstance>> {
+    let index = links::index_of(interface)?;
+    let netdev = Netdev::open()?;
+    let found = netdev.ask(NAPI_GET, NLM_F_DUMP, &[number(NAPI_INTERFACE, index)])?;
+    let mut instances: Vec<NapiInstance> =
+        found.iter().filter_map(|attributes| instance(attributes, index)).collect();
+    instances.sort_by_key(|instance| instance.id);
+    Ok(instances)
+}
+
+/// Changes the given settings of an instance.
 ///
 /// # Errors
 /// The kernel's error.
-pub fn set(interface: &str, timeout: u64) -> io::Result<()> {
-    let netdev = Netdev::open()?;
-    for (id, _) in netdev.instances(interface)? {
-        let attributes = [number(NAPI_ID, id), DefaultNla::new(NAPI_SUSPEND, timeout.to_ne_bytes().into())];
-        netdev.ask(NAPI_SET, NLM_F_ACK, &attributes)?;
-    }
-    Ok(())
+pub fn set(id: u32, values: &NapiValues) -> io::Result<()> {
+    let long = |kind, value: u64| DefaultNla::new(kind, value.to_ne_bytes().into());
+    let all = [
+        Some(number(NAPI_ID, id)),
+        values.defer_hard_irqs.map(|polls| number(NAPI_DEFER, polls)),
+        values.gro_flush_timeout.map(|timeout| long(NAPI_FLUSH, timeout)),
+        values.irq_suspend_timeout.map(|timeout| long(NAPI_SUSPEND, timeout)),
+        values.threaded.map(|is_on| number(NAPI_THREADED, is_on)),
+    ];
+    let attributes: Vec<DefaultNla> = all.into_iter().flatten().collect();
+    Netdev::open()?.ask(NAPI_SET, NLM_F_ACK, &attributes).map(drop)
 }
 
 /// A connection to the family of network devices.
@@ -82,12 +112,6 @@ impl Netdev {
         let id = found.first().and_then(|family| value(family, FAMILY_ID));
         let family = id.and_then(|id| u16::try_from(id).ok()).ok_or(io::ErrorKind::Unsupported)?;
         Ok(Self { family, ..control })
-    }
-
-    fn instances(&self, interface: &str) -> io::Result<Vec<Instance>> {
-        let index = links::index_of(interface)?;
-        let found = self.ask(NAPI_GET, NLM_F_DUMP, &[number(NAPI_INTERFACE, index)])?;
-        Ok(found.iter().filter_map(|one| instance(one, index)).collect())
     }
 
     /// Sends a command and collects the attributes of each answer.
@@ -127,9 +151,18 @@ fn collect(datagram: &[u8], answers: &mut Vec<Vec<DefaultNla>>) -> io::Result<bo
 }
 
 /// An instance of the interface with this index.
-fn instance(attributes: &[DefaultNla], index: u32) -> Option<Instance> {
-    let id = u32::try_from(value(attributes, NAPI_ID)?).ok()?;
-    (value(attributes, NAPI_INTERFACE)? == u64::from(index)).then_some((id, value(attributes, NAPI_SUSPEND)?))
+fn instance(attributes: &[DefaultNla], index: u32) -> Option<NapiInstance> {
+    let short = |kind| value(attributes, kind).and_then(|value| u32::try_from(value).ok());
+    (short(NAPI_INTERFACE)? == index).then_some(NapiInstance {
+        id: short(NAPI_ID)?,
+        thread: short(NAPI_PID),
+        values: NapiValues {
+            defer_hard_irqs: short(NAPI_DEFER),
+            gro_flush_timeout: value(attributes, NAPI_FLUSH),
+            irq_suspend_timeout: value(attributes, NAPI_SUSPEND),
+            threaded: short(NAPI_THREADED),
+        },
+    })
 }
 
 fn number(kind: u16, value: u32) -> DefaultNla {

@@ -1,4 +1,4 @@
-//! Tests of `suspension`.
+//! Tests of `napi`.
 
 use super::*;
 
@@ -12,18 +12,21 @@ fn datagram(attributes: Vec<DefaultNla>) -> Vec<u8> {
 }
 
 #[test]
-fn an_instance_has_a_number_and_a_timeout_of_either_width() {
+fn an_instance_has_a_number_and_values_of_either_width() {
     let long = DefaultNla::new(NAPI_SUSPEND, 20_000_000_000u64.to_ne_bytes().into());
     for (timeout, expected) in [(number(NAPI_SUSPEND, 5), 5), (long, 20_000_000_000)] {
         let mut answers = Vec::new();
-        let bytes = datagram(vec![number(NAPI_INTERFACE, 2), number(NAPI_ID, 8193), timeout]);
+        let pid = number(NAPI_PID, 77);
+        let bytes = datagram(vec![number(NAPI_INTERFACE, 2), number(NAPI_ID, 8193), pid, timeout]);
         assert!(!collect(&bytes, &mut answers).unwrap());
-        assert_eq!(instance(&answers[0], 2), Some((8193, expected)));
+        let values = NapiValues { irq_suspend_timeout: Some(expected), ..NapiValues::default() };
+        assert_eq!(instance(&answers[0], 2), Some(NapiInstance { id: 8193, thread: Some(77), values }));
         assert_eq!(instance(&answers[0], 3), None, "another interface");
     }
     let mut answers = Vec::new();
     collect(&datagram(vec![number(NAPI_INTERFACE, 2), number(NAPI_ID, 1)]), &mut answers).unwrap();
-    assert_eq!(instance(&answers[0], 2), None, "Linux before 6.13");
+    let plain = NapiInstance { id: 1, thread: None, values: NapiValues::default() };
+    assert_eq!(instance(&answers[0], 2), Some(plain), "Linux before 6.13");
 }
 
 #[test]
@@ -37,7 +40,7 @@ fn truncated_answers_are_errors_or_lack_attributes() {
 }
 
 #[test]
-fn interfaces_without_instances_have_no_timeout() {
-    assert!(get("lo").is_err());
-    assert!(get("nosuch0").is_err() && set("nosuch0", 1).is_err());
+fn an_unknown_interface_or_instance_is_an_error_and_the_loopback_interface_has_none() {
+    assert!(get("nosuch0").is_err() && set(u32::MAX, &NapiValues::default()).is_err());
+    assert!(get("lo").is_ok_and(|instances| instances.is_empty()) || get("lo").is_err());
 }
