@@ -33,10 +33,19 @@ impl DecisionKind {
     /// Display name.
     pub fn word(self) -> &'static str {
         match self {
-            Self::Begun => "begun",
-            Self::Moved => "moved",
             Self::WouldMove => "would move",
             Self::LeftAlone => "left alone",
+            _ => self.key(),
+        }
+    }
+
+    /// Name in JSON and in labels of metrics.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Begun => "begun",
+            Self::Moved => "moved",
+            Self::WouldMove => "would-move",
+            Self::LeftAlone => "left-alone",
             Self::Missing => "missing",
             Self::Ended => "ended",
         }

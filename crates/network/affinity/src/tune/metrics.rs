@@ -61,7 +61,7 @@ impl Metrics {
 
     /// Counts a decision.
     pub fn count(&mut self, decision: &Decision) {
-        *self.decisions.entry(decision.act.word()).or_default() += 1;
+        *self.decisions.entry(decision.act.key()).or_default() += 1;
     }
 
     /// The text format.
@@ -82,8 +82,8 @@ impl Metrics {
         for act in
             [DecisionKind::Moved, DecisionKind::WouldMove, DecisionKind::LeftAlone, DecisionKind::Missing]
         {
-            let count = self.decisions.get(act.word()).copied().unwrap_or(0);
-            let _ = writeln!(text, "longma_affinity_decisions_total{{act=\"{}\"}} {count}", act.word());
+            let count = self.decisions.get(act.key()).copied().unwrap_or(0);
+            let _ = writeln!(text, "longma_affinity_decisions_total{{act=\"{}\"}} {count}", act.key());
         }
         type Figure = fn(&(String, String, Option<u32>, Option<f64>)) -> Option<f64>;
         let figures: [(&str, &str, Figure); 2] = [

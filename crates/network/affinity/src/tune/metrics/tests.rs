@@ -15,6 +15,8 @@ fn asked(address: SocketAddr, request: &[u8]) -> String {
 fn metrics() -> Metrics {
     let mut metrics = Metrics::default();
     metrics.count(&Decision::new(DecisionKind::Moved, "interrupt 40", "near"));
+    metrics.count(&Decision::new(DecisionKind::LeftAlone, "interrupt 41", "excluded"));
+    metrics.count(&Decision::new(DecisionKind::LeftAlone, "interrupt 42", "excluded"));
     metrics.queues = vec![("e\"0\\".into(), "3".into(), Some(5), None)];
     metrics
 }
@@ -23,7 +25,10 @@ fn metrics() -> Metrics {
 #[test]
 fn the_text_follows_the_exposition_format() {
     let text = metrics().text();
-    assert!(text.contains("longma_affinity_decisions_total{act=\"moved\"} 1\n"), "{text}");
+    for (act, count) in [("moved", 1), ("would-move", 0), ("left-alone", 2), ("missing", 0)] {
+        let line = format!("longma_affinity_decisions_total{{act=\"{act}\"}} {count}\n");
+        assert!(text.contains(&line), "{line}{text}");
+    }
     assert!(text.contains("longma_affinity_queue_cpu{interface=\"e\\\"0\\\\\",queue=\"3\"} 5\n"), "{text}");
     let mut typed = String::new();
     for line in text.lines() {
