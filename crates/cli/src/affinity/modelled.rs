@@ -241,8 +241,9 @@ pub fn description(sweep: &Sweep, nic: &Nic, mtu: u64, pairs: usize, took: Optio
             sweep.machine, nic.gbps, nic.name
         ),
         format!(
-            "{} cycles a frame besides the receiver's own{share}; {pairs} pairs of {} MB{}",
+            "{} cycles a frame besides the receiver's own{share}; {pairs} pair{} of {} MB{}",
             sweep.frame_cycles,
+            if pairs == 1 { "" } else { "s" },
             sweep.bytes / 1_000_000,
             took.map_or(String::new(), |took| format!(" in {:.0} s", took.as_secs_f64()))
         ),

@@ -109,7 +109,8 @@ fn lay_out(matrix: &Matrix<'_>, sections: &[Section]) -> Result<String, Box<dyn 
     let campaign = Campaign::plan(&experiment, false, &registry, crate::experiment::VERSION)?;
     let table = table(&campaign, matrix);
     let command = matrix.command.clone();
-    Ok(page_with(&[Chapter { campaign, table, command }], sections, crate::experiment::VERSION))
+    let chapter = Chapter { campaign, table, command };
+    Ok(page_with("core affinity", &chapter, sections, crate::experiment::VERSION))
 }
 
 /// Describes the sweep and its classes.

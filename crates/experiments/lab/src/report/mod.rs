@@ -51,22 +51,12 @@ const SHOWN_ROWS: usize = 200;
 
 /// Renders the page of all chapters. `version` is the version of the models.
 pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
-    page_with(chapters, &[], version)
-}
-
-/// Renders the page of all chapters, followed by other sections.
-pub fn page_with(chapters: &[Chapter<'_>], sections: &[Section], version: &str) -> String {
     let mut body = String::new();
     overview(chapters, &mut body);
     for chapter in chapters {
         write_chapter(chapter, &mut body);
     }
-    let mut links: String = chapters.iter().map(|c| link(c)).collect();
-    for Section { id, title, body: own } in sections {
-        let (id, title) = (escape(id), escape(title));
-        put!(links, "<a href=\"#{id}\">{title}</a>");
-        put!(body, "<section class=\"chapter\" id=\"{id}\"><h2>{title}</h2>\n{own}</section>\n");
-    }
+    let links: String = chapters.iter().map(|chapter| link(chapter)).collect();
     document(&Document {
         title: "results compared with published values",
         version: &format!("models {version}"),
@@ -74,6 +64,18 @@ pub fn page_with(chapters: &[Chapter<'_>], sections: &[Section], version: &str) 
         links: ("experiments", &links),
         body: &body,
     })
+}
+
+/// The page of one experiment that another command measured, followed by sections. `title` says what it shows.
+pub fn page_with(title: &str, chapter: &Chapter<'_>, sections: &[Section], version: &str) -> String {
+    let (mut body, mut links) = (String::new(), link(chapter));
+    write_chapter(chapter, &mut body);
+    for Section { id, title, body: own } in sections {
+        let (id, title) = (escape(id), escape(title));
+        put!(links, "<a href=\"#{id}\">{title}</a>");
+        put!(body, "<section class=\"chapter\" id=\"{id}\"><h2>{title}</h2>\n{own}</section>\n");
+    }
+    document(&Document { title, version, style: "", links: ("sections", &links), body: &body })
 }
 
 /// The parts that differ between pages.
