@@ -210,3 +210,26 @@ fn a_failed_run_is_reported_in_one_line() {
         assert!(text(&output.stderr).contains("it\u{fffd}broke"), "{words:?}: {}", text(&output.stderr));
     }
 }
+
+/// A recorded tree is foreign. A link to /dev/zero in the place of a file was read until memory was full.
+#[test]
+fn devices_and_pipes_in_a_recorded_tree_are_named_and_not_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let cpus = folder.path().join("sys/devices/system/cpu");
+    std::fs::create_dir_all(&cpus).unwrap();
+    let online = cpus.join("online");
+    let root = folder.path().to_str().unwrap();
+    let make: [fn(&std::path::Path); 2] = [
+        |path| std::os::unix::fs::symlink("/dev/zero", path).unwrap(),
+        |path| {
+            let mode = rustix::fs::Mode::RUSR;
+            rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        },
+    ];
+    for make in make {
+        make(&online);
+        let message = AFFINITY.failure(&["check", "--root", root]);
+        assert!(message.contains("cpu/online: not a file, but a device, a pipe or a socket"), "{message}");
+        std::fs::remove_file(&online).unwrap();
+    }
+}

@@ -244,10 +244,13 @@ fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     found
 }
 
-/// Records what settings of the interface replace.
+/// Records what settings of an interface replace. Steering of its queues replaces nothing.
 fn preserve(base: &Base, journal: &mut Journal<'_>) -> Result<(), JournalError> {
-    let interfaces: BTreeSet<&Interface> =
-        base.iter().filter_map(|(setting, _)| setting.interface()).collect();
+    let replaces = |setting: &&Setting| {
+        !matches!(setting, Setting::Rps { .. } | Setting::QueueFlows { .. } | Setting::Xps { .. })
+    };
+    let settings = base.iter().map(|(setting, _)| setting).filter(replaces);
+    let interfaces: BTreeSet<&Interface> = settings.filter_map(Setting::interface).collect();
     for interface in interfaces {
         journal.preserve(&Setting::Napi(interface.clone()))?;
         journal.preserve(&Setting::QueueDelays(interface.clone()))?;
