@@ -50,7 +50,9 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::NoAnswer => {
             let vm = wait(&client, before.id, one.patience)?;
             if location(&vm).0 == location(&before).0 {
-                return Err(sanitize(&vm.problem.unwrap_or_else(|| "it has stayed on its host".into())).into());
+                return Err(
+                    sanitize(&vm.problem.unwrap_or_else(|| "it has stayed on its host".into())).into()
+                );
             }
             vm
         }
@@ -72,7 +74,8 @@ pub fn wait_until_empty(client: &Client, host: &str, patience: u64) -> Outcome {
     let end = Instant::now() + Duration::from_secs(patience);
     let mut left: BTreeMap<i64, String> = BTreeMap::new();
     loop {
-        let page: VmPage = client.get(&format!("/v1/vms?limit=1000&host={}", part(host))).map_err(with_advice)?;
+        let page: VmPage =
+            client.get(&format!("/v1/vms?limit=1000&host={}", part(host))).map_err(with_advice)?;
         let here = |vm: &Vm| vm.placement.as_ref().is_some_and(|place| place.host == host);
         let now: BTreeMap<i64, String> =
             page.items.iter().filter(|vm| here(vm)).map(|vm| (vm.id, vm.request.name.clone())).collect();
@@ -85,14 +88,17 @@ pub fn wait_until_empty(client: &Client, host: &str, patience: u64) -> Outcome {
             return print_line(&format!("{host} is empty"));
         }
         let view: HostView = client.get(&format!("/v1/hosts/{}", part(host))).map_err(with_advice)?;
-        let stays = |id: &i64| view.problems.iter().any(|p| p.starts_with(&format!("virtual machine {id} (")));
+        let stays =
+            |id: &i64| view.problems.iter().any(|p| p.starts_with(&format!("virtual machine {id} (")));
         let is_emptying = view.status == HostStatus::Emptying;
         if !is_emptying || left.keys().all(stays) || Instant::now() > end {
             view.problems.iter().try_for_each(|problem| print_line(problem).map(drop))?;
             let count = left.len();
             print_line(&match is_emptying {
                 true => format!("{count} virtual machines are still on {host}; the service keeps trying"),
-                false => format!("{count} virtual machines are still on {host}, which is no longer to be emptied"),
+                false => {
+                    format!("{count} virtual machines are still on {host}, which is no longer to be emptied")
+                }
             })?;
             return Ok(ExitCode::FAILURE);
         }

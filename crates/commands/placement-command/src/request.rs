@@ -98,7 +98,9 @@ fn whole_units(bytes: u64, unit: u64, what: &str) -> Result<u64, String> {
 
 /// Parses the value of `--device`: KIND or VENDOR:MODEL, then `:local` and `:xCOUNT` in any order.
 fn device(text: &str) -> Result<Value, String> {
-    let wrong = || format!("--device {text}: give nic, gpu or a model such as 8086:1572, then :local or :x2 if needed");
+    let wrong = || {
+        format!("--device {text}: give nic, gpu or a model such as 8086:1572, then :local or :x2 if needed")
+    };
     let mut parts: Vec<&str> = text.split(':').collect();
     let mut need = Map::new();
     while let Some(last) = parts.last().copied() {

@@ -410,8 +410,16 @@ mod tests {
         };
         let request = Request::new("a", 1, 64);
         let (name, database) = ("longma-1".into(), "here".into());
-        let domain =
-            Domain { name, vm: 1, database, created_at: 1, request, placement, pins: Default::default(), functions: Vec::new() };
+        let domain = Domain {
+            name,
+            vm: 1,
+            database,
+            created_at: 1,
+            request,
+            placement,
+            pins: Default::default(),
+            functions: Vec::new(),
+        };
         hypervisor.define(&domain).unwrap();
         hypervisor.start("longma-1").unwrap();
         let mut again = FakeHypervisor::with_file(&file).unwrap();

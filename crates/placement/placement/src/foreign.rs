@@ -143,7 +143,8 @@ pub fn withhold(host: &mut Host, domains: &[ForeignDomain]) {
         let has = |function: &String| domain.functions.contains(function);
         for device in host.devices.iter_mut().filter(|device| device.functions.iter().any(has)) {
             device.slots = 0;
-            device.unusable = Some(format!("domain {}, which the service does not manage, has it", domain.name));
+            device.unusable =
+                Some(format!("domain {}, which the service does not manage, has it", domain.name));
         }
         for (node, vcpus) in &domain.node_vcpus {
             let sum = host.foreign.vcpus.entry(*node).or_default();

@@ -137,8 +137,10 @@ impl TryFrom<String> for PciId {
             let is_number = text.len() == 4 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
             is_number.then(|| u16::from_str_radix(text, 16).ok()).flatten()
         };
-        let parts = text.split_once(':').and_then(|(vendor, device)| Some((number(vendor)?, number(device)?)));
-        let (vendor, device) = parts.ok_or("must have the form 8086:1572: vendor and model in hexadecimal")?;
+        let parts =
+            text.split_once(':').and_then(|(vendor, device)| Some((number(vendor)?, number(device)?)));
+        let (vendor, device) =
+            parts.ok_or("must have the form 8086:1572: vendor and model in hexadecimal")?;
         Ok(Self { vendor, device })
     }
 }

@@ -463,7 +463,9 @@ impl Agent<'_> {
     fn advance(&mut self, vm: &Vm) -> Result<(), AuditError> {
         use VmState::*;
         match (vm.state, vm.intent) {
-            (Requested | Deleted | Moving | Migrating, _) | (Running, Intent::Run) | (Stopped, Intent::Stop) => Ok(()),
+            (Requested | Deleted | Moving | Migrating, _)
+            | (Running, Intent::Run)
+            | (Stopped, Intent::Stop) => Ok(()),
             // Retried when the owner asks for it.
             (Failed, Intent::Run) => Ok(()),
             (Reserved | Creating | Stopped, Intent::Run) => self.create(vm),

@@ -353,7 +353,10 @@ impl Request {
                 note(format!("devices[{at}]"), "needs a kind or an id".into());
             }
             if !(1..=MAX_DEVICES).contains(&need.count) {
-                note(format!("devices[{at}].count"), format!("is {}; must be from 1 to {MAX_DEVICES}", need.count));
+                note(
+                    format!("devices[{at}].count"),
+                    format!("is {}; must be from 1 to {MAX_DEVICES}", need.count),
+                );
             }
         }
         let devices = self.devices.iter().fold(0u32, |sum, need| sum.saturating_add(need.count));

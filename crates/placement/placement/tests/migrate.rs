@@ -124,7 +124,10 @@ fn a_migrated_virtual_machine_runs_on_the_target_with_new_pins() {
     assert!(there.running && there.paused.is_none(), "{there:?}");
     let placement = site.vm().placement.unwrap();
     assert_eq!((placement.host.as_str(), site.vm().problem), ("h2", None));
-    assert_ne!(placement.cells[0].cpus, before.cells[0].cpus, "the target's first core is reserved for its own");
+    assert_ne!(
+        placement.cells[0].cpus, before.cells[0].cpus,
+        "the target's first core is reserved for its own"
+    );
     for (pin, cpu) in there.pins.vcpus.iter().zip(&placement.cells[0].cpus) {
         assert_eq!(pin.to_string(), cpu.to_string());
     }
@@ -135,13 +138,24 @@ fn a_migrated_virtual_machine_runs_on_the_target_with_new_pins() {
     site.recover();
     site.check("after it");
     let events = site.store.events(0, 0).unwrap();
-    let kinds: Vec<_> = events.iter().filter(|e| e.vm == Some(site.id)).map(|e| (&*e.kind, e.host.as_deref())).collect();
-    let expected = ["migrating", "migrating", "migrated", "migrated"].into_iter().zip([Some("h1"), Some("h2"), Some("h2"), Some("h1")]);
+    let kinds: Vec<_> =
+        events.iter().filter(|e| e.vm == Some(site.id)).map(|e| (&*e.kind, e.host.as_deref())).collect();
+    let expected = ["migrating", "migrating", "migrated", "migrated"].into_iter().zip([
+        Some("h1"),
+        Some("h2"),
+        Some("h2"),
+        Some("h1"),
+    ]);
     assert_eq!(kinds[kinds.len() - 4..], expected.collect::<Vec<_>>());
 }
 
 /// Runs the migration with a fault at each of its steps. Returns how many steps there are, and how often it arrived.
-fn at_each_step(what: &str, arm: impl Fn(&Site, u64), came: impl Fn(&Site, u64) -> bool, repair: impl Fn(&Site)) -> (u64, u64) {
+fn at_each_step(
+    what: &str,
+    arm: impl Fn(&Site, u64),
+    came: impl Fn(&Site, u64) -> bool,
+    repair: impl Fn(&Site),
+) -> (u64, u64) {
     let mut arrived = 0;
     for at in 0.. {
         let mut site = site();
@@ -234,7 +248,10 @@ fn the_target_refuses_if_it_is_occupied_or_on_no_network() {
     let mut site = site();
     site.hypervisors[1].add_foreign(&domain_name(site.id));
     let problems = site.migrate();
-    assert!(problems[0].contains("h2 is not ready") && problems[0].contains("does not belong to it"), "{problems:?}");
+    assert!(
+        problems[0].contains("h2 is not ready") && problems[0].contains("does not belong to it"),
+        "{problems:?}"
+    );
     site.hypervisors[1].tamper(&domain_name(site.id), |_| false);
     site.network.set_cut(true);
     let problems = site.migrate();

@@ -4,8 +4,8 @@
 mod databases;
 
 use databases::on_each;
-use longma_placement::inventory::HostStatus;
 use longma_placement::host::{Device, DeviceKind};
+use longma_placement::inventory::HostStatus;
 use longma_placement::request::{CpuPolicy, DeviceNeed, Level, Membership, Relation};
 use longma_placement::store::{AgentStore as _, Intent, StoreError, Vm, VmState};
 use longma_placement::{Allocator, Host, Placement, Policy, Request, SqlStore, Store as _};
@@ -110,7 +110,10 @@ fn a_target_must_be_free_up_and_another_host_and_the_virtual_machine_must_be_mov
         store.set_host_status("h2", HostStatus::Up, false).unwrap();
         assert!(why(store.begin_migration(vm.id, vm.placement.as_ref().unwrap())).contains("on it already"));
         assert!(allocator(&store).migration_target(vm.id, Some("h1")).is_err());
-        let host_devices = why(store.begin_migration(with_device.id, &Placement { host: "h2".into(), ..with_device.placement.clone().unwrap() }));
+        let host_devices = why(store.begin_migration(
+            with_device.id,
+            &Placement { host: "h2".into(), ..with_device.placement.clone().unwrap() },
+        ));
         assert!(host_devices.contains("has the device nic0"), "{host_devices}");
         // Another virtual machine takes the CPUs first.
         store.set_host_status("h1", HostStatus::Draining, false).unwrap();
@@ -126,7 +129,11 @@ fn a_target_must_be_free_up_and_another_host_and_the_virtual_machine_must_be_mov
 #[test]
 fn groups_hold_during_a_migration() {
     on_each(|database| {
-        for (relation, level) in [(Relation::AntiAffinity, Level::Host), (Relation::AntiAffinity, Level::Node), (Relation::Affinity, Level::Host)] {
+        for (relation, level) in [
+            (Relation::AntiAffinity, Level::Host),
+            (Relation::AntiAffinity, Level::Node),
+            (Relation::Affinity, Level::Host),
+        ] {
             let store = database.open();
             let [h1, h2] = [format!("{relation:?}{level:?}1"), format!("{relation:?}{level:?}2")];
             store.put_host(&host(&h1), 200).unwrap();
@@ -144,10 +151,20 @@ fn groups_hold_during_a_migration() {
                 b.groups.iter_mut().for_each(|member| member.level = Level::Host);
                 let node = (target.cells[0].node + 1) % 8;
                 let cpus = host(&h2).nodes[node as usize].cpus().iter().take(4).collect();
-                place.cells[0] = longma_placement::placement::Cell { node, cpus, memory: vec![longma_placement::placement::Share { node, ..target.cells[0].memory[0] }], ..target.cells[0].clone() };
+                place.cells[0] = longma_placement::placement::Cell {
+                    node,
+                    cpus,
+                    memory: vec![longma_placement::placement::Share { node, ..target.cells[0].memory[0] }],
+                    ..target.cells[0].clone()
+                };
                 place.bound = vec![node];
             }
-            let reservation = longma_placement::store::Reservation { request: b.clone(), placement: place.clone(), key: None, origin: 3 };
+            let reservation = longma_placement::store::Reservation {
+                request: b.clone(),
+                placement: place.clone(),
+                key: None,
+                origin: 3,
+            };
             let refused = why(store.reserve(reservation.clone()).wait());
             assert!(refused.contains("group g"), "{relation:?} {level:?}: {refused}");
             store.end_migration(a.id, None).unwrap();

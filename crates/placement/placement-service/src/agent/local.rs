@@ -1,9 +1,9 @@
 //! Control plane of an agent that runs in the service's process: uses the store and the shared state directly.
 
 use super::ControlPlane;
+use crate::state::MAX_WAIT;
 use crate::state::SECOND_AGENT;
 use crate::state::ServiceState;
-use crate::state::MAX_WAIT;
 use crate::wire::{AgentOrders, AgentReport, Preparation};
 use longma_placement::hypervisor::ShutdownDeadline;
 use longma_placement::store::{StoreError, Vm, VmId, VmState};

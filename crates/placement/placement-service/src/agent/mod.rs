@@ -384,8 +384,7 @@ impl Agent {
         let control_plane = self.control_plane.clone();
         let mut prepare = || Self::ready(&*control_plane, order.vm);
         let store = self.control_plane.store();
-        let migrated =
-            migrate_vm(store, &mut *self.hypervisor, host, order.vm, &order.target, &mut prepare);
+        let migrated = migrate_vm(store, &mut *self.hypervisor, host, order.vm, &order.target, &mut prepare);
         let problem = match migrated {
             Ok(report) => (!report.has_migrated).then(|| report.problems.join("; ")),
             Err(error) => Some(error.to_string()),

@@ -38,7 +38,8 @@ pub(super) async fn views(
             devices.into_iter().find(|(name, _)| *name == device.name).map_or(0, |(_, used)| *used)
         };
         let devices = stored.host.devices.iter();
-        let devices = devices.map(|device| DeviceView { device: device.clone(), used: used(device) }).collect();
+        let devices =
+            devices.map(|device| DeviceView { device: device.clone(), used: used(device) }).collect();
         state.host(&name, |h| HostView {
             name: name.clone(),
             status: stored.status,

@@ -36,7 +36,8 @@ pub(crate) async fn migrate(
             Some(problem) => Err(HttpProblem::new(ProblemKind::NotMoved, problem)),
         },
         _ => {
-            let detail = "the migration has not ended yet and continues: see the state of the virtual machine";
+            let detail =
+                "the migration has not ended yet and continues: see the state of the virtual machine";
             Err(HttpProblem::new(ProblemKind::NoAnswer, detail.into()))
         }
     }

@@ -198,7 +198,9 @@ async fn record_request(
         };
         // The event of such a change names the actor and is already durable; a second commit would double the time of
         // a request. The events of a rebind are those of the agent.
-        let of_vm = |route: &str| route.starts_with("/v1/vms") && !route.ends_with("/rebind") && !route.ends_with("/migrate");
+        let of_vm = |route: &str| {
+            route.starts_with("/v1/vms") && !route.ends_with("/rebind") && !route.ends_with("/migrate")
+        };
         let has_event = status < 400 && route.as_ref().is_some_and(|route| of_vm(route.as_str()));
         state.record_audit(caller, record, !has_event).await;
     }

@@ -240,7 +240,8 @@ pub(super) fn write(
         Boot::Template { xml } => fill_template(domain, xml, uuid)?,
         Boot::Nothing | Boot::Disk { .. } => minimal_domain(domain, virtualization, uuid),
     };
-    let assigned = domain.functions.iter().map(|function| assigned(function)).collect::<Result<Vec<_>, _>>()?;
+    let assigned =
+        domain.functions.iter().map(|function| assigned(function)).collect::<Result<Vec<_>, _>>()?;
     match xml.children.iter_mut().find(|child| child.name == "devices") {
         Some(devices) => devices.children.extend(assigned),
         None if assigned.is_empty() => {}
@@ -257,12 +258,15 @@ fn assigned(function: &str) -> Result<Element, String> {
         let parsed = (parts.next()?, parts.next()?, parts.next()?, function);
         parts.next().is_none().then_some(parsed)
     });
-    let (domain, bus, slot, number) = parts.ok_or_else(|| format!("`{function}` is not the address of a PCI function"))?;
-    let is_number = |text: &str| !text.is_empty() && text.len() <= 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let (domain, bus, slot, number) =
+        parts.ok_or_else(|| format!("`{function}` is not the address of a PCI function"))?;
+    let is_number =
+        |text: &str| !text.is_empty() && text.len() <= 8 && text.bytes().all(|b| b.is_ascii_hexdigit());
     if ![domain, bus, slot, number].into_iter().all(is_number) {
         return Err(format!("`{function}` is not the address of a PCI function"));
     }
-    let address = Element::new("address").with("domain", format!("0x{domain}")).with("bus", format!("0x{bus}"));
+    let address =
+        Element::new("address").with("domain", format!("0x{domain}")).with("bus", format!("0x{bus}"));
     let address = address.with("slot", format!("0x{slot}")).with("function", format!("0x{number}"));
     let hostdev = Element::new("hostdev").with("mode", "subsystem").with("type", "pci").with("managed", "no");
     Ok(hostdev.with_child(Element::new("source").with_child(address)))
@@ -277,7 +281,8 @@ fn functions(xml: &Element) -> Vec<String> {
     };
     let address = |hostdev: &Element| {
         let address = hostdev.at(&["source", "address"])?;
-        let [domain, bus, slot, function] = ["domain", "bus", "slot", "function"].map(|key| number(address, key));
+        let [domain, bus, slot, function] =
+            ["domain", "bus", "slot", "function"].map(|key| number(address, key));
         Some(format!("{:04x}:{:02x}:{:02x}.{:x}", domain?, bus?, slot?, function?))
     };
     pci.filter_map(address).collect()

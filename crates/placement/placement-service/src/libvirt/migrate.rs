@@ -54,7 +54,9 @@ fn outgoing(state: &str, job: &str) -> Outgoing {
     match state.trim() {
         "paused (migrating)" | "paused (post-migration)" => Outgoing::Suspended,
         "shut off (migrated)" => Outgoing::Left,
-        other if other.starts_with("shut off") || other.starts_with("crashed") || other.is_empty() => Outgoing::Gone,
+        other if other.starts_with("shut off") || other.starts_with("crashed") || other.is_empty() => {
+            Outgoing::Gone
+        }
         _ => Outgoing::Stays,
     }
 }
@@ -72,7 +74,9 @@ impl Libvirt {
         if let Boot::Disk { path, format } = &wanted.request.boot {
             image::check(Path::new(path), format).map_err(|why| refused(&what, why))?;
         }
-        self.migration_uri.clone().ok_or_else(|| refused(&what, "its agent was started without --migration-uri"))
+        self.migration_uri
+            .clone()
+            .ok_or_else(|| refused(&what, "its agent was started without --migration-uri"))
     }
 
     pub(super) fn send(&mut self, name: &str, to: &Destination) -> Result<(), HypervisorError> {

@@ -94,14 +94,17 @@ impl OidcOptions {
         let mut options: Self = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
         options.check().map_err(named)?;
         // Relative to the file.
-        options.certificate = options.certificate.map(|path| file.parent().unwrap_or(Path::new("")).join(path));
+        options.certificate =
+            options.certificate.map(|path| file.parent().unwrap_or(Path::new("")).join(path));
         Ok(options)
     }
 
     pub(super) fn check(&self) -> Result<(), String> {
         for (name, url) in [("issuer", Some(&self.issuer)), ("jwks", self.jwks.as_ref())] {
             if url.is_some_and(|url| !is_protected(url)) {
-                return Err(format!("{name}: must begin with https://, since whoever changes the keys can be anyone"));
+                return Err(format!(
+                    "{name}: must begin with https://, since whoever changes the keys can be anyone"
+                ));
             }
         }
         if self.audience.is_empty() {
@@ -117,7 +120,10 @@ impl OidcOptions {
         if self.roles.is_empty() {
             return Err("roles: is empty, so that no token has any right".into());
         }
-        self.roles.iter().enumerate().try_for_each(|(at, rule)| rule.check().map_err(|e| format!("roles[{at}]: {e}")))
+        self.roles
+            .iter()
+            .enumerate()
+            .try_for_each(|(at, rule)| rule.check().map_err(|e| format!("roles[{at}]: {e}")))
     }
 }
 
@@ -131,7 +137,8 @@ impl RoleRule {
             (Some(Role::Tenant), Some(_), Some(tenant)) => name_problem(tenant).map_or(Ok(()), Err),
             (Some(Role::Tenant), None, None) => Ok(()),
             (Some(Role::Tenant), ..) => {
-                Err("the role tenant needs a value and a tenant, or neither: then the claim names the tenant".into())
+                Err("the role tenant needs a value and a tenant, or neither: then the claim names the tenant"
+                    .into())
             }
             _ => Err(format!("{:?} is not admin, operator or tenant", self.role)),
         }

@@ -61,7 +61,9 @@ struct Discovered {
 impl KeyCache {
     pub fn new(options: &OidcOptions, log: Log) -> Result<Self, String> {
         let roots = match &options.certificate {
-            Some(file) => Some(certificates(file).map_err(|e| format!("the certificate {}: {e}", file.display()))?),
+            Some(file) => {
+                Some(certificates(file).map_err(|e| format!("the certificate {}: {e}", file.display()))?)
+            }
             None => None,
         };
         let config = Agent::config_builder()
@@ -76,7 +78,11 @@ impl KeyCache {
     }
 
     /// The key that a token with this header is signed with.
-    pub async fn find(self: &Arc<Self>, kid: Option<&str>, algorithm: Algorithm) -> Result<DecodingKey, NoKey> {
+    pub async fn find(
+        self: &Arc<Self>,
+        kid: Option<&str>,
+        algorithm: Algorithm,
+    ) -> Result<DecodingKey, NoKey> {
         let known = self.known.read().ignore_poison().clone();
         let is_fresh = known.read.is_some_and(|at| at.elapsed() < REFRESH_INTERVAL);
         let found = suitable(&known.keys, kid, algorithm);
@@ -122,7 +128,8 @@ impl KeyCache {
             Some(url) => url.clone(),
             None => {
                 let url = format!("{}/.well-known/openid-configuration", self.issuer.trim_end_matches('/'));
-                let found: Discovered = serde_json::from_str(&self.get(&url)?).map_err(|e| format!("{url}: {e}"))?;
+                let found: Discovered =
+                    serde_json::from_str(&self.get(&url)?).map_err(|e| format!("{url}: {e}"))?;
                 if found.issuer != self.issuer {
                     return Err(format!("{url} is of the issuer {:?}", found.issuer));
                 }
@@ -132,7 +139,8 @@ impl KeyCache {
         if !super::configuration::is_protected(&url) {
             return Err(format!("{url} does not begin with https://"));
         }
-        let set: JwkSet = serde_json::from_str(&self.get(&url)?).map_err(|error| format!("{url}: {error}"))?;
+        let set: JwkSet =
+            serde_json::from_str(&self.get(&url)?).map_err(|error| format!("{url}: {error}"))?;
         Ok(set.keys)
     }
 
@@ -164,9 +172,15 @@ fn suitable(keys: &[Jwk], kid: Option<&str>, algorithm: Algorithm) -> Option<Dec
 /// Whether a key has the type and curve of an algorithm.
 fn is_of_type(key: &AlgorithmParameters, algorithm: Algorithm) -> bool {
     match algorithm {
-        Algorithm::ES256 => matches!(key, AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256),
-        Algorithm::ES384 => matches!(key, AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384),
-        Algorithm::EdDSA => matches!(key, AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519),
+        Algorithm::ES256 => {
+            matches!(key, AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P256)
+        }
+        Algorithm::ES384 => {
+            matches!(key, AlgorithmParameters::EllipticCurve(key) if key.curve == EllipticCurve::P384)
+        }
+        Algorithm::EdDSA => {
+            matches!(key, AlgorithmParameters::OctetKeyPair(key) if key.curve == EllipticCurve::Ed25519)
+        }
         Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512 => false,
         _ => matches!(key, AlgorithmParameters::RSA(_)),
     }

@@ -57,7 +57,8 @@ impl Oidc {
 
     /// The caller with this token.
     pub async fn caller(&self, token: &str) -> Result<Caller, HttpProblem> {
-        let refused = |why: &str| HttpProblem::new(ProblemKind::NotAuthenticated, format!("the JWT is refused: {why}"));
+        let refused =
+            |why: &str| HttpProblem::new(ProblemKind::NotAuthenticated, format!("the JWT is refused: {why}"));
         let header = decode_header(token).map_err(|_| refused("its header is invalid"))?;
         // Before a key is looked for: its name is the sender's.
         if !self.options.algorithms.contains(&header.alg) {

@@ -29,7 +29,8 @@ fn new_key() -> EcdsaKeyPair {
 }
 
 fn rsa_key() -> RsaKeyPair {
-    RsaKeyPair::from_pkcs8(&BASE64_STANDARD.decode(RSA_KEY.split_whitespace().collect::<String>()).unwrap()).unwrap()
+    RsaKeyPair::from_pkcs8(&BASE64_STANDARD.decode(RSA_KEY.split_whitespace().collect::<String>()).unwrap())
+        .unwrap()
 }
 
 fn jwk(kid: &str, key: &EcdsaKeyPair) -> Value {
@@ -191,7 +192,9 @@ fn hostile_tokens_are_refused() {
     assert!(not_authenticated(&forged).contains("signature is wrong"));
     // A key that the token brings along.
     let brought = json!({ "alg": "ES256", "jwk": jwk("k1", &other), "jku": "http://127.0.0.1:1/" });
-    let brought = signed(&brought, &claims, |message| other.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec());
+    let brought = signed(&brought, &claims, |message| {
+        other.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
+    });
     not_authenticated(&brought);
     let good = issuer.signed(&claims);
     let parts: Vec<&str> = good.split('.').collect();
@@ -222,7 +225,10 @@ fn hostile_tokens_are_refused() {
     }
     let expired = ask(&oidc, &issuer.signed(&with(claims.clone(), "exp", json!(now - 61)))).unwrap_err();
     assert_eq!(expired.0, ProblemKind::TokenExpired);
-    assert!(ask(&oidc, &issuer.signed(&with(claims, "exp", json!(now - 30)))).is_ok(), "the clocks may differ");
+    assert!(
+        ask(&oidc, &issuer.signed(&with(claims, "exp", json!(now - 30)))).is_ok(),
+        "the clocks may differ"
+    );
 }
 
 #[test]
@@ -241,7 +247,8 @@ fn new_keys_are_found_and_a_flood_of_unknown_ones_does_not_reach_the_issuer() {
     ask(&oidc, &issuer.signed(&claims)).unwrap();
     // The issuer changes its key. After the interval, the new one is found.
     let next = new_key();
-    *issuer.jwks.lock().unwrap() = json!({ "keys": [jwk("k2", &next), { "kty": "new", "kid": "k3" }] }).to_string();
+    *issuer.jwks.lock().unwrap() =
+        json!({ "keys": [jwk("k2", &next), { "kty": "new", "kid": "k3" }] }).to_string();
     let rotated = signed(&json!({ "alg": "ES256", "kid": "k2" }), &claims, |message| {
         next.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
     });
@@ -249,7 +256,10 @@ fn new_keys_are_found_and_a_flood_of_unknown_ones_does_not_reach_the_issuer() {
     oidc.keys.forget_attempt();
     ask(&oidc, &rotated).unwrap();
     assert_eq!(issuer.asked.load(Ordering::SeqCst), 2);
-    assert!(ask(&oidc, &issuer.signed(&claims)).unwrap_err().1.contains("no such key"), "the old key is gone");
+    assert!(
+        ask(&oidc, &issuer.signed(&claims)).unwrap_err().1.contains("no such key"),
+        "the old key is gone"
+    );
     // An issuer that answers nonsense loses no keys.
     *issuer.jwks.lock().unwrap() = "no keys".into();
     oidc.keys.forget_attempt();

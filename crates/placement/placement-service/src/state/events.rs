@@ -9,10 +9,12 @@ impl ServiceState {
         let known = *self.last_event.borrow();
         let events = self.store.events(known, 1000)?;
         let Some(last) = events.last().map(|e| e.number) else { return Ok(()) };
-        for event in events
-            .iter()
-            .filter(|e| matches!(&*e.kind, "reserved" | "evacuated" | "intent" | "draining" | "emptying" | "up" | "relocated"))
-        {
+        for event in events.iter().filter(|e| {
+            matches!(
+                &*e.kind,
+                "reserved" | "evacuated" | "intent" | "draining" | "emptying" | "up" | "relocated"
+            )
+        }) {
             match (&event.host, event.vm) {
                 (Some(host), _) => self.notify(host),
                 (None, Some(vm)) => self.notify_host_of(&self.store.vm(vm)?),

@@ -55,11 +55,13 @@ impl ServiceState {
         };
         if !own.devices.is_empty() {
             let devices = own.devices.join(", ");
-            let detail = format!("virtual machine {id} has devices of {}, which cannot move: {devices}", own.host);
+            let detail =
+                format!("virtual machine {id} has devices of {}, which cannot move: {devices}", own.host);
             return Err(HttpProblem::new(ProblemKind::WrongState, detail));
         }
         if to.as_deref() == Some(own.host.as_str()) {
-            let detail = format!("virtual machine {id} is on {} already; rebind moves it to other nodes", own.host);
+            let detail =
+                format!("virtual machine {id} is on {} already; rebind moves it to other nodes", own.host);
             return Err(HttpProblem::new(ProblemKind::WrongState, detail));
         }
         if let Some(host) = to.clone() {
@@ -104,9 +106,11 @@ impl ServiceState {
             return Ok(HttpProblem::of_allocation(error, &self.log));
         };
         let (request, name) = (vm.request.clone(), to.clone());
-        let explained = self.worker.query(move |allocator| allocator.scheduler().explain(&request, Some(&name), 1));
+        let explained =
+            self.worker.query(move |allocator| allocator.scheduler().explain(&request, Some(&name), 1));
         let reason = explained.await?.ok().and_then(|explanation| explanation.hosts.first()?.reason());
-        let detail = reason.unwrap_or_else(|| format!("it does not fit on {to} at present, or its groups forbid it"));
+        let detail =
+            reason.unwrap_or_else(|| format!("it does not fit on {to} at present, or its groups forbid it"));
         Ok(HttpProblem::new(ProblemKind::NoRoom, detail))
     }
 
@@ -120,7 +124,8 @@ impl ServiceState {
             return Err(HttpProblem::new(ProblemKind::AgentNotHere, detail));
         }
         if self.host(host, |h| h.protocol) < MIGRATING_PROTOCOL {
-            let detail = format!("the agent of {host} is of an older version, which cannot migrate: update it");
+            let detail =
+                format!("the agent of {host} is of an older version, which cannot migrate: update it");
             return Err(HttpProblem::new(ProblemKind::WrongState, detail));
         }
         Ok(())
@@ -139,7 +144,8 @@ impl ServiceState {
         for host in [source, target.host.as_str()] {
             let takes_part = |other: &OrderedMigration| other.source == host || other.target.host == host;
             if let Some((other, _)) = migrations.iter().find(|(_, other)| takes_part(other)) {
-                let detail = format!("{host} takes part in the migration of virtual machine {other}: try again later");
+                let detail =
+                    format!("{host} takes part in the migration of virtual machine {other}: try again later");
                 return Err(HttpProblem::new(ProblemKind::Busy, detail));
             }
         }
@@ -205,7 +211,9 @@ impl ServiceState {
                 if !matches!(done, Ok(Ok(_))) {
                     state.cancel(&host, number);
                 }
-                let why = |text: Option<String>| text.unwrap_or_else(|| format!("the agent of {host} gave no answer"));
+                let why = |text: Option<String>| {
+                    text.unwrap_or_else(|| format!("the agent of {host} gave no answer"))
+                };
                 sender.send_replace(match done {
                     Ok(Ok(OrderDone { ready: Some(ready), problem: None, .. })) => Preparation::Ready(ready),
                     Ok(Ok(done)) => Preparation::Refused(why(done.problem)),
@@ -227,7 +235,8 @@ impl ServiceState {
             allocator.scheduler().inventory().hosts_with_status(HostStatus::Emptying)
         };
         for host in self.worker.query(emptying).await? {
-            let is_new = self.is_connected(&host) && self.host(&host, |h| !std::mem::replace(&mut h.is_emptying, true));
+            let is_new = self.is_connected(&host)
+                && self.host(&host, |h| !std::mem::replace(&mut h.is_emptying, true));
             if is_new {
                 let state = self.clone();
                 tokio::spawn(async move {
@@ -246,7 +255,8 @@ impl ServiceState {
         let vms: Vec<Vm> = vms.into_iter().filter(|vm| vm.is_on(host)).collect();
         self.host(host, |h| h.stuck.retain(|id, _| vms.iter().any(|vm| vm.id == *id)));
         for vm in vms {
-            let is_resting = |h: &mut HostState| h.stuck.get(&vm.id).is_some_and(|s| s.0.elapsed() < RETRY_INTERVAL);
+            let is_resting =
+                |h: &mut HostState| h.stuck.get(&vm.id).is_some_and(|s| s.0.elapsed() < RETRY_INTERVAL);
             let is_movable = match vm.state {
                 VmState::Running => vm.intent == Intent::Run,
                 state => state == VmState::Stopped,
@@ -256,7 +266,9 @@ impl ServiceState {
             }
             let name = host.to_string();
             let (status, actor) = self
-                .with(move |state| Ok((state.store.host(&name)?.status, state.host(&name, |h| h.emptied_by.clone()))))
+                .with(move |state| {
+                    Ok((state.store.host(&name)?.status, state.host(&name, |h| h.emptied_by.clone())))
+                })
                 .await?;
             if status != HostStatus::Emptying {
                 return Ok(());
@@ -275,9 +287,9 @@ impl ServiceState {
         let (id, name) = (vm.id, &vm.request.name);
         let problem = if vm.state == VmState::Stopped {
             let actor = actor.to_string();
-            let relocated = self
-                .worker
-                .query(move |allocator| allocator.on_behalf_of(&actor, |allocator| allocator.relocate_stopped(id)));
+            let relocated = self.worker.query(move |allocator| {
+                allocator.on_behalf_of(&actor, |allocator| allocator.relocate_stopped(id))
+            });
             match relocated.await {
                 Ok(Ok(_)) => None,
                 Ok(Err(error)) => Some(HttpProblem::of_allocation(error, &self.log).0.summary()),

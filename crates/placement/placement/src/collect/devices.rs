@@ -143,7 +143,8 @@ mod tests {
             }
             if let Some(group) = group {
                 let group = format!("sys/kernel/iommu_groups/{group}");
-                std::os::unix::fs::symlink(format!("../../../../{group}"), folder.join("iommu_group")).unwrap();
+                std::os::unix::fs::symlink(format!("../../../../{group}"), folder.join("iommu_group"))
+                    .unwrap();
                 let members = self.0.path().join(group).join("devices");
                 std::fs::create_dir_all(&members).unwrap();
                 std::fs::write(members.join(address), "").unwrap();

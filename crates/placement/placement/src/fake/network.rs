@@ -66,7 +66,8 @@ impl FakeNetwork {
 pub(super) fn drop_incomplete(state: &mut State, name: Option<&str>) {
     let State { domains, outgoing, .. } = state;
     domains.retain(|found, (actual, _)| {
-        let is_incomplete = actual.paused.as_deref() == Some(PAUSED_BY_MIGRATION) && !outgoing.contains_key(found);
+        let is_incomplete =
+            actual.paused.as_deref() == Some(PAUSED_BY_MIGRATION) && !outgoing.contains_key(found);
         !is_incomplete || name.is_some_and(|name| name != found)
     });
 }
@@ -74,7 +75,8 @@ pub(super) fn drop_incomplete(state: &mut State, name: Option<&str>) {
 impl FakeHypervisor {
     /// The hypervisor with this address.
     pub(super) fn peer(&self, address: &str) -> Result<FakeHypervisor, HypervisorError> {
-        let refused = |why: &str| HypervisorError::Refused { what: format!("reach {address}"), why: why.into() };
+        let refused =
+            |why: &str| HypervisorError::Refused { what: format!("reach {address}"), why: why.into() };
         let (network, _) = self.network.as_ref().ok_or_else(|| refused("this host is on no network"))?;
         let network = network.0.lock().ignore_poison();
         match network.hypervisors.get(address) {
@@ -88,7 +90,8 @@ impl FakeHypervisor {
     pub(super) fn send(&mut self, name: &str, to: &Destination) -> Result<(), HypervisorError> {
         let mut peer = self.peer(&to.address)?;
         let what = format!("migrate {name}");
-        let failed = |why: HypervisorError| HypervisorError::Refused { what: what.clone(), why: why.to_string() };
+        let failed =
+            |why: HypervisorError| HypervisorError::Refused { what: what.clone(), why: why.to_string() };
         let sent = self.inspect(name)?.unwrap_or_default();
         if let Err(error) = peer.arrive(name, to, &sent) {
             drop_incomplete(&mut peer.state(), Some(name));

@@ -40,11 +40,14 @@ pub fn receive(
 ) -> Result<Ready, AuditError> {
     let mut agent = Agent::new(store, hypervisor, host)?;
     let what = format!("accept virtual machine {id}");
-    let refused = |why: &str| AuditError::from(HypervisorError::Refused { what: what.clone(), why: why.into() });
+    let refused =
+        |why: &str| AuditError::from(HypervisorError::Refused { what: what.clone(), why: why.into() });
     let vms = agent.read_vms()?;
     let vm = vms.iter().find(|vm| vm.id == id && vm.state == VmState::Migrating);
     let target = vm.and_then(|vm| vm.target.as_ref()).filter(|target| target.host == host.name);
-    let Some((vm, target)) = vm.zip(target) else { return Err(refused("it is not being migrated to this host")) };
+    let Some((vm, target)) = vm.zip(target) else {
+        return Err(refused("it is not being migrated to this host"));
+    };
     let name = domain_name(id);
     if let Some(actual) = agent.domain_state(&name)? {
         if agent.inspect(&name)?.is_none() {

@@ -20,7 +20,9 @@ fn reserve_elsewhere<'a>(
         return conflict(format!("virtual machine {id} is on it already"));
     };
     if let Some(device) = place.devices.first() {
-        return conflict(format!("virtual machine {id} has the device {device}, which cannot move to another host"));
+        return conflict(format!(
+            "virtual machine {id} has the device {device}, which cannot move to another host"
+        ));
     }
     let (from, _) = host_id(db, &place.host)?;
     let (to, status) = host_id(db, &target.host)?;
@@ -39,7 +41,8 @@ pub(super) fn relocate_stopped(db: &dyn Database, id: VmId, target: &Placement) 
     let (place, from, to) = reserve_elsewhere(db, &old, target)?;
     release_placement(db, from, id, place)?;
     db.run("UPDATE members SET host = ?2 WHERE vm = ?1", values![id, to])?;
-    let sql = "UPDATE vms SET host = ?2, placement = ?3, version = version + 1, updated_at = ?4 WHERE id = ?1";
+    let sql =
+        "UPDATE vms SET host = ?2, placement = ?3, version = version + 1, updated_at = ?4 WHERE id = ?1";
     db.run(sql, values![id, to, serde_json::to_string(target)?, now()])?;
     for host in [from, to] {
         event(db, Some(id), Some(host), 0, "relocated", &format!("from {} to {}", place.host, target.host))?;

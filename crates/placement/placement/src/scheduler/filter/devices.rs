@@ -17,7 +17,8 @@ impl HostFilter for Devices {
         demand.devices.iter().find_map(|need| {
             // Needs for a model count for its kind, too.
             let covers = |other: &&DeviceNeed| {
-                need.kind.is_none_or(|kind| other.kind == Some(kind)) && need.id.is_none_or(|id| other.id == Some(id))
+                need.kind.is_none_or(|kind| other.kind == Some(kind))
+                    && need.id.is_none_or(|id| other.id == Some(id))
             };
             let wanted = demand.devices.iter().filter(covers).count() as u64;
             let matching = host.shape.devices.iter().zip(&*host.devices).filter(|(d, _)| need.matches(d));

@@ -18,7 +18,10 @@ impl NodeFilter for LocalDevices {
             let shape = &c.host.shape;
             let here = shape.devices.iter().zip(&shape.device_nodes).zip(&*c.host.devices);
             let here = here.filter(|((d, node), _)| need.matches(d) && **node == Some(c.at as u8));
-            Shortage::unless(wanted, here.map(|((d, _), used)| u64::from(d.slots.saturating_sub(u32::from(*used)))).sum())
+            Shortage::unless(
+                wanted,
+                here.map(|((d, _), used)| u64::from(d.slots.saturating_sub(u32::from(*used)))).sum(),
+            )
         })
     }
     fn copies(&self, _: &Candidate<'_>) -> u64 {

@@ -22,9 +22,8 @@ impl NodeWeigher for Device {
         if c.demand.devices.is_empty() {
             return if shape.device_nodes.contains(&Some(c.at as u8)) { 0.5 } else { 1.0 };
         }
-        let closeness = |need: &DeviceNeed| {
-            nearest_distance(need).map_or(0.5, |distance| 10.0 / distance as f32)
-        };
+        let closeness =
+            |need: &DeviceNeed| nearest_distance(need).map_or(0.5, |distance| 10.0 / distance as f32);
         c.demand.devices.iter().map(closeness).sum::<f32>() / c.demand.devices.len() as f32
     }
     fn weight(&self, weights: &Weights) -> f32 {
