@@ -460,7 +460,7 @@ mod tests {
         let vcpus = placement.cells.iter().flat_map(|c| c.cpus.clone()).map(|c| set([c])).collect();
         let pins = Pins { vcpus, emulator: "0-3".parse().unwrap() };
         let (name, database) = ("longma-7".into(), "da7a".into());
-        Domain { name, vm: 7, database, created_at: 5, request, placement, pins }
+        Domain { name, vm: 7, database, created_at: 5, request, placement, pins, functions: Vec::new() }
     }
 
     fn exclusive(vcpus: u32, virtual_nodes: u32) -> Request {
@@ -603,5 +603,58 @@ mod tests {
         let disks: Vec<_> = xml.child("devices").unwrap().all("disk").collect();
         assert_eq!(disks.len(), 1);
         assert_eq!(disks[0].child("source").unwrap().get("file"), Some(&*path));
+    }
+
+    #[test]
+    fn devices_are_handed_over_as_they_are_and_read_back() {
+        let mut with_devices = domain(exclusive(2, 1));
+        with_devices.placement.devices = vec!["0000:81:01.0".into(), "0001:02:1f.7".into()];
+        with_devices.functions = ["0000:81:01.0", "0001:02:1f.7", "0001:02:1f.6"].map(String::from).to_vec();
+        let template = "<domain type='kvm'><name>x</name><os><type>hvm</type></os></domain>".to_string();
+        for boot in [Boot::Nothing, Boot::Template { xml: template }] {
+            with_devices.request.boot = boot;
+            let xml = tree::parse(&write(&with_devices, Virtualization::Kvm, None).unwrap()).unwrap();
+            let assigned: Vec<_> = xml.child("devices").unwrap().all("hostdev").collect();
+            assert_eq!(assigned.len(), 3);
+            assert!(assigned.iter().all(|one| one.get("managed") == Some("no")), "drivers stay as they are");
+            assert_eq!(actual(&xml).unwrap().functions, with_devices.functions);
+        }
+        with_devices.functions.truncate(1);
+        assert!(write(&with_devices, Virtualization::Kvm, None).unwrap_err().contains("no longer has all"));
+        for wrong in ["eth0", "0000:81:01", "81:01.0", "0000:81:01.0:1.0", "0000:8 :01.0", "0000:81:01.'/>", ":::."] {
+            assert!(assigned(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    /// In the schema that libvirt checks when it defines a domain.
+    #[test]
+    fn libvirts_schema_accepts_devices() {
+        let mut with_devices = domain(exclusive(2, 1));
+        with_devices.placement.devices = vec!["0000:81:01.0".into()];
+        with_devices.functions = with_devices.placement.devices.clone();
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("domain.xml");
+        std::fs::write(&file, write(&with_devices, Virtualization::Software, None).unwrap()).unwrap();
+        match std::process::Command::new("virt-xml-validate").arg(&file).arg("domain").output() {
+            Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
+            Err(_) => eprintln!("skipped: virt-xml-validate is not installed"),
+        }
+    }
+
+    #[test]
+    fn a_migrated_domain_keeps_all_but_its_place() {
+        let there = domain(exclusive(2, 1));
+        let xml = "<domain type='kvm' id='3'><name>longma-7</name><uuid>u</uuid><vcpu placement='static'>2</vcpu>
+            <iothreads>1</iothreads><cputune><shares>9</shares><vcpupin vcpu='0' cpuset='5'/></cputune>
+            <numatune><memory mode='restrictive' nodeset='7'/></numatune><devices><disk type='file'/></devices></domain>";
+        let moved = for_destination(tree::parse(xml).unwrap(), &there);
+        assert_eq!((moved.get("id"), moved.child("uuid").unwrap().text.as_str()), (None, "u"));
+        assert!(moved.at(&["devices", "disk"]).is_some());
+        let tune = moved.child("cputune").unwrap();
+        assert_eq!(moved.all("cputune").count() + moved.all("numatune").count(), 2);
+        let pins: Vec<_> = tune.all("vcpupin").map(|pin| pin.get("cpuset").unwrap().to_string()).collect();
+        assert_eq!(pins, there.pins.vcpus.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(tune.all("iothreadpin").count(), 1);
+        assert_eq!(moved.at(&["numatune", "memory"]).unwrap().get("nodeset"), Some("2"));
     }
 }

@@ -119,6 +119,10 @@ impl Libvirt {
             Err(fault) if fault.is_no_domain() => return Ok(Outgoing::Gone),
             Err(fault) => return Err(fault.error(&what)),
         };
+        // The guest stands still meanwhile, so no call that can be spared.
+        if outgoing(&state, "") == Outgoing::Left {
+            return Ok(Outgoing::Left);
+        }
         let job = match self.virsh.run(&["domjobinfo", "--domain", name]) {
             Ok(job) => job,
             Err(fault) if fault.is_not_running() || fault.is_no_domain() => String::new(),

@@ -7,6 +7,7 @@ mod dead_hosts;
 mod hostile;
 mod kubernetes;
 mod metrics;
+mod migrate;
 mod protocol;
 mod rare_events;
 mod security;

@@ -49,7 +49,7 @@ fn only_the_hosts_own_agent_answers_its_orders() {
         !orders.is_empty()
     });
     let done = |problem: &str| AgentReport {
-        done: vec![OrderDone { number: orders[0].number, problem: Some(problem.into()) }],
+        done: vec![OrderDone { number: orders[0].number, problem: Some(problem.into()), ready: None }],
         ..AgentReport::default()
     };
     other.post::<AgentOrders>("/v1/agents/h2/report", None, &done("said by the other")).unwrap();
