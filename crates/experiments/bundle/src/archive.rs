@@ -3,7 +3,7 @@
 //!
 //! Source: POSIX.1-2017, pax (ustar interchange format); RFC 8878 (Zstandard).
 
-use crate::manifest::{BundledFile, Manifest, is_path};
+use crate::manifest::{BundledFile, Contents, Manifest, is_path};
 use longma_text::{display_path, sanitize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -19,9 +19,6 @@ const LEVEL: i32 = 3;
 const MAX_WINDOW: u32 = 27;
 /// Bytes of a tar header and of the unit that contents are padded to.
 const BLOCK: u64 = 512;
-
-/// The files of a bundle by path.
-pub type Contents = BTreeMap<String, Vec<u8>>;
 
 /// How much a bundle may hold.
 #[derive(Clone, Copy, Debug)]

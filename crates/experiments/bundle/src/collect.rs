@@ -1,8 +1,8 @@
 //! Finds the files that experiments read, and gives each a place in the bundle: the same place relative to the
 //! experiment's file, so that the unpacked file works without changes.
 
-use crate::archive::{BundleError, Contents};
-use crate::manifest::{BundledExperiment, BundledInput, BundledMachine, BundledPoint, is_path};
+use crate::archive::BundleError;
+use crate::manifest::{BundledExperiment, BundledInput, BundledMachine, BundledPoint, Contents, is_path};
 use longma_lab::{Campaign, Experiment, InputFile, Point, Registry, Setting, digest};
 use longma_topology::Machine;
 use std::collections::{BTreeMap, BTreeSet};

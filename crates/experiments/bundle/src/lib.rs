@@ -8,10 +8,10 @@ mod collect;
 mod manifest;
 mod verify;
 
-pub use archive::{BundleError, Contents, Limits, MANIFEST, unpack, unpack_tar, write};
+pub use archive::{BundleError, Limits, MANIFEST, unpack, unpack_tar, write};
 pub use collect::{Collected, Original, collect, inside};
 pub use manifest::{
-    BundledExperiment, BundledFile, BundledInput, BundledMachine, BundledPoint, Manifest, RESULTS,
+    BundledExperiment, BundledFile, BundledInput, BundledMachine, BundledPoint, Contents, Manifest, RESULTS,
 };
 pub use verify::{Difference, Verification, changed_inputs, local_keys, verify};
 

@@ -1,7 +1,6 @@
 //! `bundle.json`: the files of a bundle with their digests, and its experiments with their machines, programs and
 //! points.
 
-use crate::archive::Contents;
 use longma_lab::{Key, digest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,6 +13,9 @@ const MAX_BYTES: usize = 256 << 20;
 const MAX_PATH: usize = 255;
 /// The folder with the results, which is a store.
 pub const RESULTS: &str = "results";
+
+/// The files of a bundle by path.
+pub type Contents = BTreeMap<String, Vec<u8>>;
 
 /// The contents of `bundle.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
