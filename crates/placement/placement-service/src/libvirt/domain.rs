@@ -621,7 +621,9 @@ mod tests {
         }
         with_devices.functions.truncate(1);
         assert!(write(&with_devices, Virtualization::Kvm, None).unwrap_err().contains("no longer has all"));
-        for wrong in ["eth0", "0000:81:01", "81:01.0", "0000:81:01.0:1.0", "0000:8 :01.0", "0000:81:01.'/>", ":::."] {
+        for wrong in
+            ["eth0", "0000:81:01", "81:01.0", "0000:81:01.0:1.0", "0000:8 :01.0", "0000:81:01.'/>", ":::."]
+        {
             assert!(assigned(wrong).is_err(), "{wrong}");
         }
     }

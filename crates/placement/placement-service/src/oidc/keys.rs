@@ -89,7 +89,7 @@ impl KeyCache {
         if let Some(key) = found.clone().filter(|_| is_fresh) {
             return Ok(key);
         }
-        if !known.tried.is_some_and(|at| at.elapsed() < RETRY_INTERVAL) {
+        if known.tried.is_none_or(|at| at.elapsed() >= RETRY_INTERVAL) {
             self.refresh(known.tried).await;
         }
         let known = self.known.read().ignore_poison().clone();

@@ -9,8 +9,8 @@ use longma_placement::store::{Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::client::ClientError;
 use longma_placement_service::wire::{
-    AgentChange, AgentOrders, AgentReport, Drained, HostView, Migrate, Order, OrderDone, OrderKind, Preparation,
-    ProblemKind,
+    AgentChange, AgentOrders, AgentReport, Drained, HostView, Migrate, Order, OrderDone, OrderKind,
+    Preparation, ProblemKind,
 };
 use serde_json::json;
 
@@ -75,7 +75,11 @@ fn both_agents_take_part_and_neither_can_do_the_others_part() {
     assert_eq!(kind(admin.post::<Vm>("/v1/vms/a/migrate", None, &to("h9"))), ProblemKind::NotFound);
     let own = AgentReport { protocol: 1, generation: 1, ..AgentReport::default() };
     two.client.post::<AgentOrders>("/v1/agents/h2/report", None, &own).unwrap();
-    assert_eq!(kind(admin.post::<Vm>("/v1/vms/a/migrate", None, &to("h2"))), ProblemKind::WrongState, "an old agent");
+    assert_eq!(
+        kind(admin.post::<Vm>("/v1/vms/a/migrate", None, &to("h2"))),
+        ProblemKind::WrongState,
+        "an old agent"
+    );
     two.report(Vec::new());
     // What was not ordered cannot be begun.
     let target = longma_placement::Placement { host: "h2".into(), ..vm.placement.clone().unwrap() };
@@ -88,11 +92,17 @@ fn both_agents_take_part_and_neither_can_do_the_others_part() {
     assert_eq!((order.kind, order.vm, &*order.target.host), (OrderKind::Migrate, vm.id, "h2"));
     assert_eq!(kind(admin.post::<Vm>("/v1/vms/a/migrate", None, &to("h2"))), ProblemKind::Busy);
     let elsewhere = longma_placement::Placement { bound: vec![7], ..order.target.clone() };
-    assert_eq!(kind(one.change(&AgentChange::BeginMigration { vm: vm.id, target: elsewhere })), ProblemKind::Conflict);
+    assert_eq!(
+        kind(one.change(&AgentChange::BeginMigration { vm: vm.id, target: elsewhere })),
+        ProblemKind::Conflict
+    );
     let begin = AgentChange::BeginMigration { vm: vm.id, target: order.target.clone() };
     assert_eq!(kind(two.change(&begin)), ProblemKind::NotFound, "it is not on that agent's host");
     assert_eq!(one.change(&begin).unwrap().unwrap().state, VmState::Migrating);
-    assert_eq!(kind(two.change(&AgentChange::EndMigration { vm: vm.id, problem: None })), ProblemKind::NotFound);
+    assert_eq!(
+        kind(two.change(&AgentChange::EndMigration { vm: vm.id, problem: None })),
+        ProblemKind::NotFound
+    );
     assert_eq!(kind(two.prepare(vm.id)), ProblemKind::NotFound);
     let source = one.client.clone();
     let preparing = std::thread::spawn(move || {
@@ -109,8 +119,10 @@ fn both_agents_take_part_and_neither_can_do_the_others_part() {
     one.report(vec![OrderDone { number, problem: None, ready: None }]);
     let moved = asked.join().unwrap().unwrap();
     assert_eq!((moved.state, &*moved.placement.unwrap().host), (VmState::Running, "h2"));
-    let events: Vec<_> = admin.get::<serde_json::Value>("/v1/audit-log").unwrap()["items"].as_array().unwrap().clone();
-    let audited = events.iter().find(|record| record["action"] == "POST /v1/vms/a/migrate" && record["status"] == 200);
+    let events: Vec<_> =
+        admin.get::<serde_json::Value>("/v1/audit-log").unwrap()["items"].as_array().unwrap().clone();
+    let audited =
+        events.iter().find(|record| record["action"] == "POST /v1/vms/a/migrate" && record["status"] == 200);
     assert_eq!(audited.unwrap()["actor"], "ops");
 }
 
@@ -138,7 +150,11 @@ fn a_restarted_agent_frees_its_hosts_for_another_migration() {
     assert_eq!(kind(asked.join().unwrap()), ProblemKind::NoAnswer);
     let again = std::thread::spawn(move || admin.post::<Vm>("/v1/vms/a/migrate", None, &Migrate::default()));
     let order = one.order();
-    one.report(vec![OrderDone { number: order.number, problem: Some("said by the agent".into()), ready: None }]);
+    one.report(vec![OrderDone {
+        number: order.number,
+        problem: Some("said by the agent".into()),
+        ready: None,
+    }]);
     assert_eq!(kind(again.join().unwrap()), ProblemKind::NotMoved);
 }
 
