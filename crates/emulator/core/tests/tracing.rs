@@ -42,6 +42,7 @@ const TRACED: Execution = Execution {
     counting: false,
     tracing: true,
     magic: false,
+    metered: false,
     pausable: false,
     origin: longma_core::Origin::LoongArch,
 };

@@ -1,5 +1,5 @@
 //! The features of an interface, such as `tx-tcp6-segmentation`: which can be changed, which are requested, and which are
-//! active. An offload of ethtool(8) such as `tso` stands for several of them.
+//! active. An offload of ethtool(8), such as TSO, stands for several of them.
 //!
 //! Source: Linux include/uapi/linux/ethtool.h (struct ethtool_sset_info, ethtool_gstrings, ethtool_gfeatures,
 //! ethtool_sfeatures), net/ethtool/ioctl.c; Documentation/networking/netdev-features.rst.
