@@ -192,7 +192,8 @@ fn reasons(comparisons: &[Comparison], text: &mut String) {
     let mut last = None;
     for (c, why) in comparisons.iter().filter_map(|c| Some((c, c.why()?))) {
         if last != Some((c.entry, &c.metric)) {
-            let _ = writeln!(text, "{} {}: why ours differs: {why}", c.metric, c.published);
+            let at = if c.point.is_empty() { String::new() } else { format!(", {}", c.point) };
+            let _ = writeln!(text, "{} {}{at}: why ours differs: {why}", c.metric, c.published);
         }
         last = Some((c.entry, &c.metric));
     }
