@@ -197,6 +197,8 @@ def main():
         return
     try:
         if not options.isolated:
+            # The archive cannot be reached from the other network namespace.
+            kernel()
             return isolated()
         if not outside(options):
             sys.exit("affinity_vm: checks failed")

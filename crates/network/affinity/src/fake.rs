@@ -3,7 +3,7 @@
 
 use crate::host::Host;
 use crate::identity::Identity;
-use crate::setting::Schedule;
+use crate::schedule::Schedule;
 use longma_cpu_set::CpuSet;
 use longma_linux_network::ethtool::DriverProperty;
 use longma_linux_network::features::Feature;

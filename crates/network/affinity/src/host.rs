@@ -2,7 +2,7 @@
 //! All reads and writes go through the trait `Host`.
 
 use crate::identity::{self, Identity};
-use crate::setting::Schedule;
+use crate::schedule::Schedule;
 use longma_cpu_set::CpuSet;
 use longma_linux_network::ethtool::DriverProperty;
 use longma_linux_network::features::{self, Feature};

@@ -21,6 +21,7 @@ pub mod owners;
 pub mod pairs;
 pub mod preflight;
 pub mod recording;
+pub mod schedule;
 pub mod setting;
 pub mod steering;
 pub mod sweep;

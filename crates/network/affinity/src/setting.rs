@@ -15,8 +15,6 @@ mod napi;
 mod queue_delays;
 mod segmentation;
 
-pub use napi::Schedule;
-
 /// A setting of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

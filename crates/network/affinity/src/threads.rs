@@ -4,7 +4,7 @@
 //! Documentation/admin-guide/cgroup-v2.rst.
 
 use crate::host::Host;
-use crate::setting::Schedule;
+use crate::schedule::Schedule;
 use longma_cpu_set::{CpuSet, MAX_CPU};
 
 /// Statistics of a thread.

@@ -6,6 +6,7 @@
 //! (netdev_set_gro_flush_timeout, netif_set_threaded, napi_kthread_create: `napi/NAME-ID`), proc(5).
 
 use crate::host::Host;
+use crate::schedule::Schedule;
 use crate::threads;
 use longma_cpu_set::CpuSet;
 use longma_linux_network::napi::{NapiInstance, NapiValues};
@@ -28,18 +29,6 @@ struct Recorded {
 struct ThreadState {
     cpus: String,
     schedule: Schedule,
-}
-
-/// Scheduling policy of a thread with its priorities, as in sched(7).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Schedule {
-    /// Number of the policy: 0 is the default one.
-    pub policy: u32,
-    /// Priority of a real-time policy.
-    pub priority: u32,
-    /// Nice value of other policies.
-    pub nice: i32,
 }
 
 /// The instances in ascending order of their numbers, as JSON.
