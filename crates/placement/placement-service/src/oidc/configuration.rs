@@ -66,6 +66,10 @@ const MAX_SKEW_S: u64 = 300;
 pub(super) fn is_protected(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return url.starts_with("https://") };
     let authority = rest.split('/').next().unwrap_or_default();
+    if authority.contains('@') {
+        // The host is behind a user's name, which may look like a local address.
+        return false;
+    }
     let host = match authority.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => authority.split(':').next().unwrap_or_default(),
@@ -103,7 +107,7 @@ impl OidcOptions {
         for (name, url) in [("issuer", Some(&self.issuer)), ("jwks", self.jwks.as_ref())] {
             if url.is_some_and(|url| !is_protected(url)) {
                 return Err(format!(
-                    "{name}: must begin with https://, since whoever changes the keys can be anyone"
+                    "{name}: must begin with https://; a forged answer with other keys would give access to anyone"
                 ));
             }
         }
@@ -155,5 +159,25 @@ impl RoleRule {
         let is_it = |value: &Value| value.as_str() == Some(wanted);
         let has = is_it(found) || found.as_array().is_some_and(|list| list.iter().any(is_it));
         has.then(|| (role, self.tenant.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_local_addresses_need_no_tls() {
+        for url in ["https://id.example", "http://localhost:8080/x", "http://127.0.0.1", "http://[::1]:1/"] {
+            assert!(is_protected(url), "{url}");
+        }
+        for url in [
+            "http://id.example",
+            "http://localhost:x@id.example/",
+            "http://127.0.0.1@id.example",
+            "ftp://localhost",
+        ] {
+            assert!(!is_protected(url), "{url}");
+        }
     }
 }

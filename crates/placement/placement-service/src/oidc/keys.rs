@@ -100,7 +100,7 @@ impl KeyCache {
         }
     }
 
-    /// Asks the issuer, unless somebody else has done so since `before`.
+    /// Asks the issuer, unless another request has done so since `before`.
     async fn refresh(self: &Arc<Self>, before: Option<Instant>) {
         let _held = self.refresh.lock().await;
         if self.known.read().ignore_poison().tried != before {

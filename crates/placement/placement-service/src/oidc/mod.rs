@@ -90,7 +90,7 @@ impl Oidc {
         let name = claim(claims, &self.options.name_claim).and_then(Value::as_str).unwrap_or_default();
         let name: String = plain(name).chars().take(MAX_NAME_CHARS).collect();
         if name.is_empty() {
-            let detail = format!("the JWT is refused: its claim {} names nobody", self.options.name_claim);
+            let detail = format!("the JWT is refused: its claim {} has no name", self.options.name_claim);
             return Err(HttpProblem::new(ProblemKind::NotAuthenticated, detail));
         }
         let rule = self.options.roles.iter().find_map(|rule| rule.apply(claims));

@@ -208,7 +208,7 @@ fn hostile_tokens_are_refused() {
         ("aud", json!([]), "audience"),
         ("iss", json!("https://elsewhere"), "another issuer"),
         ("nbf", json!(now + 120), "not valid yet"),
-        ("sub", json!(""), "names nobody"),
+        ("sub", json!(""), "has no name"),
     ];
     for (key, value, part) in wrong {
         let why = not_authenticated(&issuer.signed(&with(claims.clone(), key, value)));

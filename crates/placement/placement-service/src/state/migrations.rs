@@ -87,7 +87,7 @@ impl ServiceState {
             state.unregister(id, Some(number));
             state.notify(&destination);
             match done {
-                // Fails if nobody waits any longer.
+                // Fails if the caller no longer waits.
                 Ok(Ok(done)) => drop(send.send(done)),
                 _ => drop(state.cancel(&source, number)),
             }
