@@ -25,7 +25,7 @@ STAGES = {
     "chatty": "echo 'warning: 1000 passed by'; echo 'test result: ok. 2 passed; 0 failed; 0 ignored'",
     "nextest": "echo '     Summary [   1.200s] 7 tests run: 7 passed (1 slow), 2 skipped'; echo 'test result: ok. 2 passed; 0 failed'",
     "hangs": "echo '     TIMEOUT [ 600.000s] longma-x::y z'; echo '     Summary [ 600.200s] 9 tests run: 6 passed, 2 failed, 1 timed out, 0 skipped'; false",
-    "waits": "sleep 2",
+    "waits": "until [ -e slow.ended ]; do sleep 0.1; done",
     "without": "echo 'skipped: there is no such tool'",
     "slow": "sh -c 'echo $$ >pid; sleep 61' | cat",
 }
@@ -36,15 +36,15 @@ class Stages(unittest.TestCase):
         """The script's output for a stage, and whether it continued."""
         return self.script(f"run_stage {name}", limit)
 
-    def script(self, runs, limit=20, keep_going=""):
-        """The output of `runs`, commands that may call the functions of `test`."""
+    def script(self, runs, limit=20, keep_going="", limits=""):
+        """The output of `runs`, commands that may call the functions of `test`. `limits` are those of single stages."""
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
         cases = "\n".join(f"{case}) {does};;" for case, does in STAGES.items())
         (self.folder / "test").write_text(f"#!/bin/bash\ncd '{self.folder}' || exit\ncase $2 in\n{cases}\nesac\n")
         (self.folder / "test").chmod(0o755)
         text = (ROOT / "test").read_text()
         functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
-        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending= keep_going={keep_going}\ndeclare -A limits=()\n"
+        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending= keep_going={keep_going}\ndeclare -A limits=({limits})\n"
         script += "advice() { echo none; }\n" + functions + f"\n{runs}\nsummary\necho continued\n"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
         return done.stdout
@@ -110,9 +110,9 @@ class Stages(unittest.TestCase):
         self.assertFalse((self.folder / "fine.ended").exists())
 
     def test_only_a_stage_over_its_time_limit_is_killed(self):
-        output = self.script("start_second_lane slow; run_stage waits; report_second_lane slow", limit=3)
+        output = self.script("start_second_lane slow; run_stage waits; report_second_lane slow", limits="[slow]=2 [waits]=50")
         self.assertRegex(output, r"waits +ok")
-        self.assertIn("took over 3 s", output)
+        self.assertIn("slow took over 2 s", output)
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
