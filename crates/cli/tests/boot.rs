@@ -298,7 +298,7 @@ fn a_guest_that_sets_no_mark_is_not_saved() {
     let words = ["--kernel", kernel.to_str().unwrap(), "--memory", "64MiB", "--checkpoint"];
     let output = boot(&[&words[..], &[file.to_str().unwrap()]].concat(), "q");
     assert_eq!(output.status.code(), Some(1));
-    assert!(unwrapped(&output).contains("nothing was saved") && !file.exists(), "{output:?}");
+    assert!(unwrapped(&output).contains("no checkpoint was written") && !file.exists(), "{output:?}");
 }
 
 #[test]

@@ -5,6 +5,8 @@ mod programs;
 mod subcommand;
 
 use programs::guest;
+use serde_json::Value;
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -148,7 +150,7 @@ fn a_result_that_differs_is_named_with_both_values() {
         let path = segment.unwrap().path();
         let lines = fs::read_to_string(&path).unwrap();
         let changed = lines.lines().map(|line| {
-            let mut record: serde_json::Value = serde_json::from_str(&line[9..]).unwrap();
+            let mut record: Value = serde_json::from_str(&line[9..]).unwrap();
             if record["parameters"]["argument"] == "5" {
                 record["metrics"]["instructions"] = 7.0.into();
             }
@@ -165,6 +167,41 @@ fn a_result_that_differs_is_named_with_both_values() {
         stdout.contains("differs: argument 5 (") && stdout.contains("instructions 7, again "),
         "{stdout}"
     );
+}
+
+#[test]
+fn results_of_a_bundle_that_contradict_each_other_are_a_failure() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let bundle = study.bundle("x");
+    let name = "results/segments/bundle.records";
+    let lines = fs::read_to_string(bundle.join(name)).unwrap();
+    let mut record: Value = serde_json::from_str(&lines.lines().next().unwrap()[9..]).unwrap();
+    record["metrics"]["instructions"] = 7.0.into();
+    let json = record.to_string();
+    let more = format!("{lines}{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+    fs::write(bundle.join(name), &more).unwrap();
+    let list = bundle.join("bundle.json");
+    let mut manifest: Value = serde_json::from_str(&fs::read_to_string(&list).unwrap()).unwrap();
+    let digest: String = Sha256::digest(&more).iter().map(|byte| format!("{byte:02x}")).collect();
+    manifest["files"][name]["sha256"] = digest.into();
+    manifest["files"][name]["bytes"] = more.len().into();
+    fs::write(&list, manifest.to_string()).unwrap();
+    let (status, stdout, errors) = verify(&bundle, &[]);
+    assert_eq!(status, 1, "{stdout}{errors}");
+    assert!(errors.contains("gave different results"), "{errors}");
+}
+
+#[test]
+fn an_experiment_in_the_current_folder_is_bundled_by_its_bare_name() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let output = EXPERIMENT
+        .command(&["bundle", "queens.toml", "--store", "../store", "--out", "../bare.tar"])
+        .current_dir(study.path("experiments"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]

@@ -138,6 +138,8 @@ pub fn verify(arguments: &VerifyArguments, registry: &Registry) -> Outcome {
     std::fs::create_dir(&root).map_err(host)?;
     let manifest = unpack(&arguments.bundle, &root, Limits::default()).map_err(failed)?;
     let results = Store::new(root.join(RESULTS)).results()?;
+    print::report_store_problems(&results);
+    let contradict = !results.contradictions.is_empty();
     let again = arguments.store.clone().unwrap_or_else(|| folder.path().join("again"));
     let mut verifier = Verifier {
         arguments,
@@ -164,7 +166,7 @@ pub fn verify(arguments: &VerifyArguments, registry: &Registry) -> Outcome {
             return Ok(ExitCode::from(status::INTERRUPTED));
         }
     }
-    let differ = verified.iter().any(|one| one.equal < one.compared || one.missing > 0);
+    let differ = contradict || verified.iter().any(|one| one.equal < one.compared || one.missing > 0);
     match arguments.format {
         Format::Table => print::show(&describe(&manifest, &verified))?,
         Format::Json => print_json(

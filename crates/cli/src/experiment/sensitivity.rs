@@ -229,7 +229,7 @@ fn table(effects: &Effects) -> String {
     }
     let mut text = if rows.len() > 1 { print::table(rows, 3) } else { String::new() };
     let (failed, none): (Vec<&Effect>, Vec<&Effect>) =
-        still.into_iter().partition(|effect| effect.ends.iter().all(|(_, value)| value.is_err()));
+        still.into_iter().partition(|effect| effect.ends.iter().any(|(_, value)| value.is_err()));
     for (what, effects) in [("no effect", none), ("could not be varied", failed)] {
         let names: Vec<_> = effects.iter().take(NAMED).map(|effect| effect.parameter.as_str()).collect();
         let more = effects.len() - names.len();

@@ -47,8 +47,10 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) stacks_out: Option<PathBuf>,
 
-    /// The instructions, or nanoseconds of simulated time, between two samples of --stacks-out.
-    #[arg(long, value_name = "NUMBER", requires = "stacks_out", default_value_t = 100_003)]
+    /// The instructions, or nanoseconds of simulated time, between two samples of --stacks-out; at least 1000.
+    ///
+    /// Instructions are counted by block of code, so that samples at smaller intervals would not be of the right number.
+    #[arg(long, value_name = "NUMBER", requires = "stacks_out", default_value_t = 100_003, value_parser = clap::value_parser!(u64).range(1000..))]
     pub(super) stacks_every: u64,
 
     /// Output format of --stats and --profile.

@@ -23,7 +23,7 @@ impl Stacks {
         let path = arguments.stacks_out.as_ref()?;
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let process = arguments.reporting_process.unwrap_or_else(std::process::id);
-        Some(Self { path, period: arguments.stacks_every.max(1), process })
+        Some(Self { path, period: arguments.stacks_every, process })
     }
 
     /// Writes the stacks of a program that has ended.

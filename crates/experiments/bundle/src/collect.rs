@@ -214,6 +214,8 @@ fn relative(name: &str, folder: &Path, experiment: &Experiment) -> Result<PathBu
 
 /// An absolute path without `.` and `..`.
 fn normal(path: &Path) -> PathBuf {
+    // The folder of a file without a folder is empty.
+    let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.into());
     let mut normal = PathBuf::new();
     for part in absolute.components() {
@@ -277,6 +279,11 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_folder_of_a_file_without_a_folder_is_the_current_one() {
+        assert_eq!(normal(Path::new("")), std::env::current_dir().unwrap());
+    }
 
     #[test]
     fn the_root_is_the_folder_that_all_files_are_in() {
