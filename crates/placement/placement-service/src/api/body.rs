@@ -266,7 +266,7 @@ mod tests {
         };
         for (path, body) in [
             ("groups[0]", with("groups", json!([["g", "affinity", "host"]]))),
-            ("devices[1]", with("devices", json!([{ "kind": "nic" }, ["nic", true]]))),
+            ("devices[1]", with("devices", json!([{ "kind": "nic" }, ["nic", null, 1, true]]))),
             ("memory.preferred", with("memory", json!({ "preferred": [16] }))),
             ("boot.disk", with("boot", json!({ "disk": ["/a", "raw"] }))),
             (

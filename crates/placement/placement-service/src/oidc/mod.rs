@@ -71,7 +71,10 @@ impl Oidc {
                 "the issuer's keys cannot be read at present; the service's own tokens work".into(),
             ),
         })?;
-        let decoded = decode::<Map<String, Value>>(token, &key, &self.validation);
+        let mut validation = self.validation.clone();
+        // `jsonwebtoken` refuses a key if the list has algorithms for keys of another type.
+        validation.algorithms = vec![header.alg];
+        let decoded = decode::<Map<String, Value>>(token, &key, &validation);
         let claims = decoded.map_err(|error| match error.kind() {
             ErrorKind::ExpiredSignature => {
                 HttpProblem::new(ProblemKind::TokenExpired, "the JWT has expired: sign in again".into())

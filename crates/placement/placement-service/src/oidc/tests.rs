@@ -139,7 +139,7 @@ fn claims_decide_the_role() {
     let caller = ask(&oidc, &issuer.signed(&tenant)).unwrap();
     assert_eq!((caller.role.name(), caller.scope.as_deref()), ("tenant", Some("acme")));
     // A value that is no name of a tenant gives none.
-    for name in [json!("a/b"), json!(""), json!(7), json!(["acme"]), json!("12")] {
+    for name in [json!("a/b"), json!(""), json!(7), json!(["acme"])] {
         let odd = with(with(issuer.claims(), "groups", json!([])), "org", json!({ "name": name.clone() }));
         let (kind, why) = ask(&oidc, &issuer.signed(&odd)).unwrap_err();
         assert_eq!(kind, ProblemKind::NotAllowed, "{name}: {why}");

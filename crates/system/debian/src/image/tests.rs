@@ -256,7 +256,9 @@ fn a_file_with_another_hash_is_not_used() {
     let made = image_of(&packages, cache.path(), &server.source(), &mut Notes::default());
     assert!(matches!(made, Err(ImageError::Hash(_))), "{made:?}");
     assert!(made.is_err_and(|error| {
-        error.to_string().starts_with("linux-binary-7.1-loong64_7.1-1_loong64.deb does not have the expected hash")
+        error
+            .to_string()
+            .starts_with("linux-binary-7.1-loong64_7.1-1_loong64.deb does not have the expected hash")
     }));
 }
 
