@@ -9,9 +9,9 @@
 
 #define CHECK(call, want)                                                                     \
     do {                                                                                      \
-        VIP_RETURN got = (call);                                                              \
-        if (got != (want)) {                                                                  \
-            fprintf(stderr, "%s:%d: %s gave %d\n", __FILE__, __LINE__, #call, (int)got);      \
+        VIP_RETURN gave = (call);                                                             \
+        if (gave != (want)) {                                                                 \
+            fprintf(stderr, "%s:%d: %s gave %d\n", __FILE__, __LINE__, #call, (int)gave);     \
             exit(1);                                                                          \
         }                                                                                     \
     } while (0)
