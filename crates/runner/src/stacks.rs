@@ -1,5 +1,5 @@
-//! Samples of call stacks: the functions that a thread is in after every so many instructions or, in simulated time, after
-//! every so many nanoseconds. A single-threaded program that does the same work has the same samples.
+//! Samples call stacks at a fixed interval: in instructions of a thread, or in nanoseconds of simulated time. Two runs of a
+//! single-threaded program that does the same work have the same samples.
 
 use std::collections::HashMap;
 

@@ -192,7 +192,7 @@ fn unpack_any(mut file: impl Read, into: &Path, limits: Limits) -> Result<Writte
 }
 
 fn unpack_plain(archive: impl Read, into: &Path, limits: Limits) -> Result<Written, Fault> {
-    // The archive ends where its headers and padding exceed what so many files need, whatever their contents.
+    // Bounds headers and padding as well as contents: a header and at most one block of padding for each file.
     let most = limits.bytes.saturating_add((limits.files as u64 + 4) * 2 * BLOCK);
     let mut archive = tar::Archive::new(archive.take(most));
     let invalid = |error: io::Error| Fault::Invalid(error.to_string());

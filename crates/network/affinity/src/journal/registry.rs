@@ -46,7 +46,7 @@ pub fn left_changed(folder: &Path, own: &Path, host: &dyn Host) -> BTreeMap<Stri
                 let devices = changes.iter().filter_map(|change| change.now(host).ok()?.keeper());
                 left.extend(devices.map(|device| (device, journal.clone())));
             }
-            // Somebody removed it, which ends the duty to restore.
+            // A journal that a user has removed has nothing to restore.
             Err(error) if error.kind() == io::ErrorKind::NotFound => remove(folder, &journal),
             Err(_) => {}
         }
