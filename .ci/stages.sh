@@ -2,7 +2,7 @@
 # tests/README.md lists the stages, with the time that each takes and the errors that it finds.
 
 # Packages that are separate workspaces.
-standalone=(fuzz bench/via bench/zoned python)
+standalone=(bench/via bench/zoned python)
 
 stage_format() {
     cargo fmt --all --check || return 1
@@ -12,15 +12,11 @@ stage_format() {
     done
 }
 
+# The build has linted our crates, and cargo repeats their warnings. The stages that build the standalone packages lint those.
 stage_lint() {
-    cargo clippy --workspace --all-targets --locked -- -D warnings || return 1
-    local folder
-    for folder in "${standalone[@]}"; do
-        echo "lint: $folder"
-        # The default features of bench/zoned include RocksDB, which needs a system library.
-        # With the workspace's optimization level, so that it shares the external crates that the workspace has checked.
-        CARGO_PROFILE_DEV_OPT_LEVEL=1 cargo clippy --manifest-path "$folder/Cargo.toml" --no-default-features --all-targets --locked -- -D warnings || return 1
-    done
+    local warnings=$logs/warnings
+    cargo test --workspace --all-targets --locked --no-run 2>&1 | tee "$warnings"
+    [ "${PIPESTATUS[0]}" = 0 ] && ! grep -q '^warning' "$warnings"
 }
 
 # Licences, duplicates and sources of all dependencies; advisories where the database can be fetched.
@@ -40,7 +36,10 @@ stage_deny() {
 }
 
 # Builds the command and all tests of the crates, once for all stages.
-stage_build() { cargo test --workspace --locked --no-run; }
+stage_build() { cargo test --workspace --all-targets --locked --no-run; }
+
+# lint_too COMMAND...: runs a command that builds a standalone package; what clippy says of it is an error.
+lint_too() { CLIPPY_ARGS=-Dwarnings__CLIPPY_HACKERY__ "$@"; }
 
 # Runs the tests of the crates, and the examples in their documentation.
 stage_unit() {
@@ -85,7 +84,7 @@ changed_crates() {
         done | sort -u
 }
 
-# A second build and a second `./run` in a fresh clone do nothing.
+# A second build does nothing.
 stage_fresh() { tests/fresh.py --target-dir "$CARGO_TARGET_DIR"; }
 
 # `./run` in a fresh clone with an empty HOME, twice: the second time builds nothing. Takes minutes.
@@ -161,7 +160,7 @@ stage_browser() {
 stage_python() {
     local folder=$root/target/python
     [ -x "$folder/bin/python" ] || python3 -m venv "$folder" || return 1
-    CARGO_PROFILE_RELEASE_OPT_LEVEL=1 "$folder/bin/pip" install -q './python[test]' || return 1
+    MATURIN_PEP517_ARGS="--profile dev" lint_too "$folder/bin/pip" install -q './python[test]' || return 1
     # From another folder, so that the installed package is tested and not the sources.
     (cd "$folder" && LONGMA=$longma bin/python -m unittest discover -v -s "$root/python/tests")
 }
@@ -200,8 +199,8 @@ stage_system() {
 stage_bench() {
     bench/emulation --small --runs 1 --longma "$longma" || return 1
     bench/simulation --small --runs 1 --longma "$longma" || return 1
-    cargo run -q --locked --manifest-path bench/via/Cargo.toml -- --rounds 1 --only '8 bytes' || return 1
-    cargo run -q --locked --manifest-path bench/zoned/Cargo.toml --no-default-features -- \
+    lint_too cargo run -q --locked --manifest-path bench/via/Cargo.toml -- --rounds 1 --only '8 bytes' || return 1
+    lint_too cargo run -q --locked --manifest-path bench/zoned/Cargo.toml --no-default-features -- \
         --small --engine longma --engine lmdb --shape 16-100 --durability synced --no-memory-limit
 }
 
@@ -231,35 +230,8 @@ stage_book() {
     fi
 }
 
-# Every fuzz target with the same number of inputs from the same seed, with coverage but without the address sanitizer, which needs a nightly
-# compiler. A slow target or machine ends after 10 s instead, with fewer of the same inputs: what passes here passes there.
-stage_fuzz() {
-    local flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
-    flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
-    local folder=$CARGO_TARGET_DIR/fuzz host=x86_64-unknown-linux-gnu target name running=0 failed=0
-    rm -rf "$folder"/*.log "$folder/corpus"
-    RUSTFLAGS=$flags CARGO_PROFILE_RELEASE_OPT_LEVEL=1 \
-        cargo build --manifest-path fuzz/Cargo.toml --target-dir "$folder" --target "$host" --release --locked || return 1
-    for target in fuzz/fuzz_targets/*.rs; do
-        name=$(basename "$target" .rs)
-        mkdir -p "$folder/corpus/$name"
-        (cd "$folder" && if timeout 120 "$host/release/$name" -seed="$PROPTEST_RNG_SEED" -runs=40000 -max_total_time=10 \
-            -rss_limit_mb=4096 -timeout=10 -print_final_stats=1 -artifact_prefix="$folder/$name-" "corpus/$name" >"$name.log" 2>&1; then
-            echo "fuzz: $name: 1 passed, 0 failed" >>"$name.log"
-        else
-            mv "$name.log" "$name.failed.log"
-            echo "fuzz: $name: 0 passed, 1 failed" >>"$name.failed.log"
-            exit 1
-        fi) &
-        # One per core.
-        ((++running < $(nproc))) || { wait -n || failed=1; ((running--)); }
-    done
-    while ((running-- > 0)); do wait -n || failed=1; done
-    # Failures last, where the summary looks.
-    find "$folder" -maxdepth 1 -name '*.log' ! -name '*.failed.log' -exec cat {} +
-    find "$folder" -maxdepth 1 -name '*.failed.log' -exec cat {} +
-    return "$failed"
-}
+# Searches for inputs that fail the fuzz targets, with coverage. `unit` runs the targets on their seeds and on mutations of these.
+stage_fuzz() { fuzz/campaign --seconds 60 --seed "$PROPTEST_RNG_SEED"; }
 
 # longma-via's accesses to shared memory: its tests under the address sanitizer, and under Miri those without system calls that Miri lacks
 # (membarrier in the lock, loom's model). Miri is hundreds of times slower, so its cases are few.
@@ -296,10 +268,7 @@ advice() {
     affinity) echo "tests/affinity_vm.py --only WORD runs one check, and target/guest/affinity.log has the guest's output" ;;
     keys) echo "tests/machine_keys.py --verbose --only KEY prints the effect of a key; a key without effect must be implemented or removed" ;;
     book) echo "tests/book.py --only CHAPTER runs one chapter; a comment before a block excludes it or relaxes the comparison" ;;
-    fuzz)
-        echo "the failing input is in $CARGO_TARGET_DIR/fuzz, after the target's name; run the target with it as its argument (a stack" \
-            "overflow leaves none: run it with the seed that the log begins with)"
-        ;;
+    fuzz) echo "the failing input is in $CARGO_TARGET_DIR/fuzz; run the target with it as its argument" ;;
     *) echo "run it alone with ./test $1" ;;
     esac
 }

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""A second build in a fresh clone does nothing.
+"""A second build does nothing: asks cargo, not a clock.
 
-Clones the repository, uncommitted changes included, into a new folder with an empty HOME, builds twice and asks cargo, not a clock, whether
-the second build had anything to do. By default `cargo check` is compared, which shares external crates with --target-dir. With --run, the
-whole of `./run --version` is run twice.
+By default, builds all tests again with the settings of the caller, which has built them. With --run, clones the repository, uncommitted changes
+included, into a new folder with an empty HOME, and runs `./run --version` twice there.
 """
 
 import argparse
@@ -35,17 +34,13 @@ def clone(folder):
             shutil.copy2(ROOT / name, folder / name)
 
 
-def environment(home, keep_registry):
-    """An empty HOME, without settings that change a build. The toolchain and, if asked for, downloaded crates stay where they are."""
+def environment(home):
+    """An empty HOME, without settings that change a build. The toolchain stays where it is."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CARGO", "RUST", "LONGMA"))}
     real = pathlib.Path.home()
     kept["HOME"] = str(home)
     kept["RUSTUP_HOME"] = os.environ.get("RUSTUP_HOME", str(real / ".rustup"))
     kept["PATH"] += f":{real}/.cargo/bin"
-    if keep_registry:
-        kept["CARGO_HOME"] = os.environ.get("CARGO_HOME", str(real / ".cargo"))
-        # The settings of ./test, whose external crates are shared.
-        kept |= {name: os.environ[name] for name in ("CARGO_INCREMENTAL", "CARGO_PROFILE_DEV_DEBUG") if name in os.environ}
     return kept
 
 
@@ -72,20 +67,14 @@ def missing_watched(target):
     return missing
 
 
-def check(folder, env, target):
-    cargo = lambda *words: run(["cargo", "check", "--locked", "--target-dir", str(target), *words], cwd=folder, env=env)
-    command, workspace = ["-p", "longma-cli"], ["--workspace", "--lib", "--bins"]
-    cargo(*command)
-    cargo(*workspace)
-    passed = 0
-    for words in (command, workspace, command):
-        again = cargo("-v", *words)
-        if stale(again.stderr):
-            sys.exit(f"fresh: cargo check {' '.join(words)} a second time did: {stale(again.stderr)}\n{again.stderr[-4000:]}")
-        passed += 1
+def check(target):
+    """What cargo says of a second build of all tests."""
+    again = run(["cargo", "test", "--workspace", "--all-targets", "--locked", "--no-run", "-v"], cwd=ROOT)
+    if stale(again.stderr):
+        sys.exit(f"fresh: cargo test --no-run a second time did: {stale(again.stderr)}\n{again.stderr[-4000:]}")
     if missing := missing_watched(target):
         sys.exit("fresh: " + "; ".join(missing))
-    return passed + 1
+    return 2
 
 
 def tour(folder, env):
@@ -108,18 +97,18 @@ def tour(folder, env):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target-dir", type=pathlib.Path, help="share external crates with this folder's")
+    parser.add_argument("--target-dir", type=pathlib.Path, default=ROOT / "target", help="where the tests were built")
     parser.add_argument("--run", action="store_true", help="run ./run --version twice, from nothing: takes minutes")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="longma-fresh-") as scratch:
-        folder, home = pathlib.Path(scratch, "clone"), pathlib.Path(scratch, "home")
-        folder.mkdir()
-        home.mkdir()
-        clone(folder)
-        if options.run:
-            passed = tour(folder, environment(home, keep_registry=False))
-        else:
-            passed = check(folder, environment(home, keep_registry=True), options.target_dir or folder / "target")
+    if not options.run:
+        passed = check(options.target_dir)
+    else:
+        with tempfile.TemporaryDirectory(prefix="longma-fresh-") as scratch:
+            folder, home = pathlib.Path(scratch, "clone"), pathlib.Path(scratch, "home")
+            folder.mkdir()
+            home.mkdir()
+            clone(folder)
+            passed = tour(folder, environment(home))
     print(f"fresh: {passed} passed, 0 failed")
 
 
