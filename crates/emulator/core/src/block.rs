@@ -47,7 +47,7 @@ pub(crate) enum End {
         /// The address after it.
         next: u64,
     },
-    /// The first word is not an instruction. The block is empty.
+    /// The first word is not a valid instruction. The block is empty.
     Invalid,
 }
 

@@ -1,4 +1,5 @@
-//! A log of code changes in a process. Each core reads the entries that it has not seen. `Watch` detects the changes.
+//! A log of code changes in a process. Each core reads the entries added since its last read. `Watch` detects the
+//! changes.
 
 use longma_locks::IgnorePoison;
 use std::{
@@ -39,7 +40,7 @@ impl Changes {
         self.count.load(Ordering::SeqCst)
     }
 
-    /// Begins a change. From now on, a core that has not seen it must not translate its decoded blocks.
+    /// Begins a change. From now on, a core that has not processed this change must not translate its decoded blocks.
     pub fn begin(&self) {
         self.begun.fetch_add(1, Ordering::SeqCst);
     }

@@ -39,7 +39,7 @@ pub struct Core {
     translator: Option<(Arc<Translator>, u64)>,
     /// The state for the current tracing mode.
     mode: ModeState,
-    /// The state for the other tracing mode, if the mode can change.
+    /// The state for the inactive tracing mode, if the mode can change.
     other_mode: Option<Box<ModeState>>,
     cold_breaks: ColdBreaks,
     /// The GS base that translated code needs; 0 if it does not use GS.
@@ -188,8 +188,8 @@ impl Core {
 
     /// Sets the trace length at which the core stops ([`Stop::Quantum`]) before the next block, in words. A block needs
     /// one word and each memory access another, about 0.4 to 0.7 words for each instruction. Words are cheaper to count
-    /// than instructions, because translated code holds the address of the next record anyway. The range is 1 to 65536,
-    /// the default 4096. Has no effect if blocks are not traced.
+    /// than instructions, because translated code already has the address of the next record in a register. The range
+    /// is 1 to 65536, the default 4096. Has no effect if blocks are not traced.
     pub fn set_quantum(&mut self, words: usize) {
         if let Some(recorder) = &mut self.mode.recorder {
             recorder.set_quantum(&mut self.cpu, words);
@@ -490,7 +490,7 @@ impl Core {
     }
 
     /// Whether there is a cold `break` at `pc`, which is not worth a block. In counting and tracing modes, each `break`
-    /// gets a block.
+    /// forms its own block.
     fn is_cold_break(&mut self, pc: u64) -> bool {
         if self.mode.counters.is_some() || self.mode.code.metered || self.mode.recorder.is_some() {
             return false;

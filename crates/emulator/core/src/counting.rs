@@ -1,5 +1,5 @@
-//! Exact execution counts of blocks, kept by each thread and summed on request. If enabled, translated code has one
-//! more instruction in each block.
+//! Exact execution counts of blocks, kept by each thread and summed on request. Counting adds one instruction to each
+//! block of translated code.
 
 use longma_locks::IgnorePoison;
 use std::{

@@ -24,8 +24,8 @@ pub(crate) struct JumpCacheEntry {
 }
 
 impl JumpCacheEntry {
-    /// An entry for `slot` that matches no jump: its address belongs to another slot. No single address could mark an
-    /// empty entry, since a guest may jump to any address.
+    /// An entry for `slot` that matches no jump, because its address maps to another slot. No single address could mark
+    /// an empty entry, since a guest may jump to any address.
     const fn empty(slot: usize) -> Self {
         Self { guest: if slot == 0 { 4 } else { 0 }, host: 0 }
     }
@@ -86,7 +86,8 @@ pub struct Cpu {
     pub(crate) counters: u64,
     /// The counted block that translated code left with [`ExitReason::Interpret`].
     pub(crate) interrupted_block: InterruptedBlock,
-    /// The instructions that the core may still execute, if it is metered. Each block takes its own before it begins.
+    /// The instructions that the core may still execute, if it is metered. Each block subtracts its instructions before
+    /// it begins.
     pub(crate) budget: u64,
     /// The host address of the next trace record, if blocks are traced.
     pub(crate) trace_next: u64,

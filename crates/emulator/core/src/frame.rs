@@ -27,7 +27,7 @@ pub(crate) struct JumpEntry {
     /// The stamp of the frame when the entry was made. An entry with another stamp does not match.
     pub stamp: u64,
     pub host: u64,
-    /// Makes the size a power of two.
+    /// Padding to a power of two.
     _padding: u64,
 }
 
@@ -57,7 +57,7 @@ impl Frame {
     /// Entries of a cache of translations. A power of two.
     pub const PAGES: usize = 1024;
 
-    /// Creates the frame of a core with registers `state`. It has no valid pointers yet.
+    /// Creates the frame of a core with registers `state`. The frame has no valid pointers yet.
     pub fn new(state: State) -> Box<Self> {
         Box::new(Self {
             state,

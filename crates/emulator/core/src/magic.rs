@@ -5,7 +5,7 @@
 
 use longma_loongarch::{Instruction, Op, State};
 
-/// The immediate of the first magic instruction. The others follow it.
+/// The immediate of the first magic instruction. The numbers of the other messages follow it.
 const FIRST: i32 = 0x4c1;
 
 /// The register with the event number: r4, the first argument.

@@ -1,6 +1,6 @@
-//! Learns which instructions access device registers. After several host faults, translated code passes such an
-//! instruction to the run loop without faulting. The owner of the devices performs the accesses. Source: emulators
-//! commonly patch instructions that fault on device memory.
+//! Learns which instructions access device registers. After several host faults, translated code passes an instruction
+//! that accesses device registers directly to the run loop. The owner of the devices performs the accesses. Source:
+//! emulators commonly patch instructions that fault on device memory.
 
 use longma_locks::IgnorePoison;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -208,15 +208,15 @@ impl SharedCode {
         block.expect("the number comes from a trace of this code")
     }
 
-    /// Numbers the blocks of traces from `first` on, so that they differ from those of an earlier program. Call it before
-    /// any core runs.
+    /// Numbers the blocks of traces from `first` on, so that the numbers differ from those of an earlier program. Call
+    /// it before any core runs.
     pub fn number_traced_blocks_from(&self, first: BlockNumber) {
         if let Some(blocks) = &self.tracing {
             blocks.begin_at(first);
         }
     }
 
-    /// The number that the next new block of a trace gets.
+    /// The number of the next new block of a trace.
     pub fn next_traced_block(&self) -> BlockNumber {
         self.tracing.as_ref().map_or(BlockNumber(0), |blocks| blocks.end())
     }

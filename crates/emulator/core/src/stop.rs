@@ -24,7 +24,7 @@ impl From<Trap> for Stop {
     }
 }
 
-/// Whether the instruction at which a core stopped counts as executed.
+/// Whether the core executed the instruction at which it stopped.
 pub(crate) fn is_executed(result: &Result<(), Stop>) -> bool {
     !matches!(result, Err(Stop::Trap(trap)) if !matches!(trap, Trap::Syscall(_) | Trap::Break(_)))
 }

@@ -54,7 +54,7 @@ impl TracedBlocks {
         self.table.write().ignore_poison().first = first.0;
     }
 
-    /// The number that the next new block gets.
+    /// The number of the next new block.
     pub fn end(&self) -> BlockNumber {
         BlockNumber(self.table.read().ignore_poison().end())
     }

@@ -69,7 +69,7 @@ fn execute(
     // Execve must work even if the program has reached its descriptor limit.
     let raised = RaisedLimit::raise();
     let program = Program::find(&process, directory, path, arguments, flags)?;
-    // A signal that has already arrived belongs to the old program.
+    // A signal that has already arrived goes to the old program.
     thread.hold_signals()?;
     if let Some(simulation) = process.simulation() {
         return program
@@ -308,7 +308,7 @@ fn errno_of(error: &LoadError) -> Errno {
     }
 }
 
-/// Interrupts a call of the host in which another thread of this process waits.
+/// Interrupts a host call in which another thread of this process waits.
 fn interrupt_host_call(host_thread: i32) {
     // The emulator handles this signal in any case, and no thread blocks it.
     let arguments = [u64::from(std::process::id()), host_thread as u64, libc::SIGTRAP as u64, 0, 0, 0];
@@ -330,7 +330,7 @@ fn close_on_exec(own: &[RawFd]) {
     }
 }
 
-/// Deletes the guest's timers that run on the host: those of processor time. Source: proc_pid_timers(5).
+/// Deletes the guest's timers that run on the host: the timers of processor time. Source: proc_pid_timers(5).
 fn delete_host_timers() {
     let timers = std::fs::read_to_string("/proc/self/timers").unwrap_or_default();
     for id in timers.lines().filter_map(|line| line.strip_prefix("ID: ")?.trim().parse::<u64>().ok()) {

@@ -14,7 +14,7 @@ const PROGRAM: &str = "/longma/program";
 const TARGET: &str = "/longma/target";
 /// The guest's name of the initial working directory.
 const WORK: &str = "/longma/here";
-/// The user and group id: that of the first user on most systems.
+/// The user and group id, which most systems give to the first user.
 pub(crate) const USER: u64 = 1000;
 /// The node, release, version and domain name that uname(2) returns.
 pub(crate) const SYSTEM: [&str; 4] = ["longma", "6.6.0", "#1 SMP", "(none)"];

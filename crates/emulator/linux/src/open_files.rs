@@ -52,7 +52,7 @@ pub(crate) fn socket_option<const N: usize>(descriptor: RawFd, option: i32) -> i
     Ok(value)
 }
 
-/// Whether one of `events` (POLLIN and others) has occurred.
+/// Whether one of `events`, such as POLLIN, has occurred.
 pub(crate) fn is_ready(descriptor: RawFd, events: i16) -> bool {
     let mut file = libc::pollfd { fd: descriptor, events, revents: 0 };
     // SAFETY: the structure is live.

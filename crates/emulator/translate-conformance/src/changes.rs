@@ -15,7 +15,7 @@ use crate::memory::TestMemory;
 /// The address of the first function.
 pub const BASE: u64 = 0x1_0000;
 const FUNCTIONS: u64 = 4;
-/// The distance between functions: each is on a separate page. The last function returns to one more page.
+/// The distance between functions: each is on a separate page. The last function returns to an additional page.
 pub const PAGE: u64 = 4096;
 const END: u64 = BASE + FUNCTIONS * PAGE;
 const LIMIT: u64 = END + PAGE;
@@ -100,7 +100,7 @@ pub trait StepEncoding {
     const COUNT: usize;
     /// The stack pointer, and the link register if there is one.
     const STACK: (usize, Option<usize>);
-    /// Encodes a step at `at`. `to` gives the addresses of steps of the same function.
+    /// Encodes a step at `at`. `to` maps each step to the address of another step of the same function.
     fn encode(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8>;
 }
 
@@ -139,7 +139,7 @@ impl Program {
         }
     }
 
-    /// Changes one or two steps, possibly to what they were, and returns the number of their function.
+    /// Changes one or two steps, possibly to the same values, and returns the number of their function.
     fn change(&mut self, random: &mut Random) -> usize {
         let function = random.below(FUNCTIONS) as usize;
         let steps = &mut self.functions[function];
@@ -267,8 +267,8 @@ impl<E: StepEncoding> World<E> {
         next
     }
 
-    /// Looks up the code of `pc`, for a thread that left at `exit` if given. If the area is full, threads are no longer
-    /// given addresses in the other area, and the engine switches to it.
+    /// Looks up the code of `pc`, for a thread that left at `exit` if given. If the area is full, threads receive no
+    /// more addresses in the other area, and the engine switches to it.
     fn code(&mut self, pc: u64, exit: Option<u64>) -> u64 {
         let target = match exit {
             Some(exit) => self.engine.follow(exit, pc, &self.memory),

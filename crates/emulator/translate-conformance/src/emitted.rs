@@ -187,7 +187,7 @@ pub fn sequences<'a, F: FrontEnd>(code: impl IntoIterator<Item = (&'a str, Vec<u
     head + &texts.collect::<String>()
 }
 
-/// The number of instructions of each sequence with the default optimizations and, where the code differs, with one
+/// The number of instructions of each sequence with the default optimizations. Where the code differs, also with one
 /// optimization toggled, with LBT instead of fusion, and with none. Also returns the names of the optimizations that
 /// change no sequence.
 pub fn by_optimizations<'a, F: FrontEnd>(
@@ -218,7 +218,7 @@ pub fn by_optimizations<'a, F: FrontEnd>(
                 write!(text, "; {name} {}", count(&other)).expect("memory");
             }
         }
-        // Fusion leaves LBT little to do.
+        // With fusion, LBT has little effect.
         let unfused = usual.with(Optimization::Fusion, false);
         if words(unfused) != words(unfused.with(Optimization::Lbt, true)) {
             idle.retain(|part| *part != Optimization::Lbt);

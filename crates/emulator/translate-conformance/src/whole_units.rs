@@ -270,7 +270,7 @@ fn difference<F: FrontEnd>(
 
 /// Follows a program's code from its entry point unit by unit. Executes each unit with the default optimizations, with
 /// each one toggled, and from an address in its middle, both as a separate unit and through an additional entry point.
-/// No two source addresses may share their first word, because that word is patched when one of them is unlinked.
+/// Each source address needs its own first word, which is patched when the address is unlinked.
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {
     let program = Program::open(path);
     let fetch = |pc: u64| program.fetch(pc);

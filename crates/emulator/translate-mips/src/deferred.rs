@@ -44,7 +44,7 @@ impl Lowering<'_> {
         Plan::Regular
     }
 
-    /// The plan for an instruction whose result is known at translation time.
+    /// The plan for an instruction with a result known at translation time.
     fn constant_plan(&mut self, i: Instruction, d: u8) -> Option<Plan> {
         let value = i32::try_from(self.value_of(i)?).ok()?;
         (d != STACK_POINTER).then_some(Plan::Defer(d, DeferredExpr::sum(0, value)))

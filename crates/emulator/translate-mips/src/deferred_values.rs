@@ -98,7 +98,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Before an instruction that is lowered on its own: prepares its destination and its sources.
+    /// Prepares the destination and the sources of an instruction that is lowered separately.
     pub(super) fn before_instruction(&mut self, instruction: Instruction) {
         let written = general(instruction.destination());
         self.before_change(written);

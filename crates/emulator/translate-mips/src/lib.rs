@@ -85,7 +85,7 @@ impl FrontEnd for Mips64 {
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
-        // The second word is the delay slot. Only jumps read it.
+        // The second instruction is the delay slot. Only jumps read it.
         unit::translate(start, &front_end::within(start, 8, fetch), &|_| true, &Options::default())
     }
 

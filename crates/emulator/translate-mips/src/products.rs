@@ -18,7 +18,7 @@ impl Lowering<'_> {
         match instruction.op {
             Op::Mflo | Op::Mfhi if !changes => {}
             Op::Mflo | Op::Mfhi => {
-                // This half is computed from the operands now. The other half must be available afterwards.
+                // This half is computed from the operands now. The half that is not read here must stay available.
                 let other = if instruction.op == Op::Mflo { HIGH } else { LOW };
                 for half in [LOW, HIGH] {
                     if half == other || self.is_live(self.pc.wrapping_add(4), half) {
@@ -58,8 +58,8 @@ impl Lowering<'_> {
     }
 
     /// Like `settle`, at a jump. A return drops the product, because no caller reads a result from hi and lo. A call
-    /// writes it, because the caller may read hi and lo after the call: compilers that analyse the callee (GCC's
-    /// -fipa-ra) know if it leaves them unchanged.
+    /// writes it, because the caller may read hi and lo after the call: a compiler that analyses callees (GCC's
+    /// -fipa-ra) knows which of them leave hi and lo unchanged.
     pub(super) fn settle_at_end(&mut self, instruction: Instruction, pc: u64) {
         let slot = self.reachable.instruction(pc.wrapping_add(4));
         let slot_reads = slot.is_some_and(|slot| matches!(slot.op, Op::Mflo | Op::Mfhi | Op::Break));

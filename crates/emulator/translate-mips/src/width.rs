@@ -1,6 +1,6 @@
 //! The known width of register values.
 
-/// What is known about a register's value.
+/// The known properties of a register's value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Width {
     /// The value is less than 2 to the power of this, unsigned.

@@ -127,7 +127,7 @@ fn general(first: u8, index: usize) -> u8 {
     GENERAL[ORDER.get(number).copied().unwrap_or(number)]
 }
 
-/// The selectors in user mode: CS, SS and the others.
+/// The selectors in user mode: CS, SS, and those of the other segments.
 const SELECTORS: [u64; 6] = [0x33, 0x2b, 0, 0, 0, 0];
 /// The kernel's value outside a system call.
 const NO_CALL: u64 = u64::MAX;

@@ -13,7 +13,7 @@ pub(crate) struct PlacedUnit<P> {
     pub positions: Positions<P>,
     /// The words that complete a source instruction, sorted.
     pub counted: Vec<u32>,
-    /// What the unit was translated from, if recorded.
+    /// The source words of the unit, if recorded.
     pub origin: Option<Origin>,
 }
 

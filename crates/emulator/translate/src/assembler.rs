@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use crate::optimizations::{HASH_ENTRIES, HASH_SHIFT, Options};
 
-/// A position in the unit, possibly not placed yet.
+/// A position in the unit, which may not be set yet.
 pub type Label = usize;
 
 /// The target of a jump.

@@ -48,7 +48,7 @@ pub(crate) struct CachedUnit<S> {
 /// The directory of stored units.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Index {
-    /// The address of the first unit. The others follow without gaps.
+    /// The address of the first unit. The words of the other units follow without gaps.
     pub start: u64,
     /// For each unit, its length in words and the length of its metadata in bytes.
     pub units: Vec<(u32, u32)>,

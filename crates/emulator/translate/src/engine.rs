@@ -91,7 +91,7 @@ const MAX_COPIES: u32 = 4;
 /// How often a function may be retranslated from its start. Code that becomes hot later becomes a separate unit.
 const MAX_RETRANSLATIONS: u32 = 16;
 
-/// Reads a word of the program's code, or of the kernel's that it may execute.
+/// Reads a word of the program's code, or of kernel code that the program may execute.
 ///
 /// # Errors
 /// The address is not executable.
@@ -393,7 +393,7 @@ impl<F: FrontEnd> Engine<F> {
             }
         }
         memory.place(start, &unit.words)?;
-        // From here on the space counts as used, even if a later write fails.
+        // From here on, the space is used, even if a later write fails.
         let positions = std::mem::take(&mut unit.positions);
         let mut counted: Vec<u32> = positions.iter().filter_map(|position| position.counted).collect();
         counted.sort_unstable();
@@ -567,8 +567,8 @@ impl<F: FrontEnd> Engine<F> {
         (completed_before(first + count) - completed_before(first)) as u64
     }
 
-    /// Invalidates the code of source addresses that may have changed. Threads inside it leave at the end of their
-    /// block.
+    /// Invalidates the code of source addresses that may have changed. Threads inside the unit leave it at the end of
+    /// their block.
     ///
     /// # Errors
     /// The host cannot provide memory.

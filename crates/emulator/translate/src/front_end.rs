@@ -85,7 +85,7 @@ pub struct Unit<S, P> {
     /// Return addresses of the unit's calls. Left empty like `called`.
     pub return_addresses: Vec<u64>,
     /// The words after those calls that the code of the return address does not follow: return address and word index.
-    /// The word continues there.
+    /// The word jumps to the return address.
     pub return_stubs: Vec<(u64, u32)>,
 }
 
@@ -276,7 +276,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 
     /// Translates the code that is reachable from `start`. If `extra_entry` is an instruction of the unit, it becomes
     /// an additional entry point: a running loop may continue there. `fetch` reads aligned words of source code.
-    /// `known` excludes addresses from the unit. `options` never change what the code does.
+    /// `known` excludes addresses from the unit. `options` never change the effect of the code.
     fn translate(
         start: u64,
         extra_entry: Option<u64>,

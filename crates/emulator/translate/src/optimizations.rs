@@ -171,7 +171,7 @@ pub struct Options {
     /// Translate a cold block: a jump to its own start exits to the engine, which counts visits.
     pub is_cold: bool,
     /// The engine executes all floating-point instructions whose results depend on modes that LoongArch does not have,
-    /// such as flushing subnormals to zero. Set once a thread has switched such a mode on.
+    /// such as flushing subnormals to zero. Set once a thread has enabled such a mode.
     pub exact_floats: bool,
 }
 
@@ -181,7 +181,7 @@ impl Options {
         self.optimizations.has(optimization)
     }
 
-    /// The same options for a cold block, which has neither other blocks nor loops.
+    /// The same options for a cold block, which is translated alone and has no loops.
     #[must_use]
     pub const fn cold(&self) -> Self {
         let optimizations =

@@ -32,7 +32,7 @@ struct PackedPositions<P> {
 }
 
 /// The serialized form of a position: bits of [`bit`], then the differences of `offset` and `pc` from the previous
-/// position. The bits say which fields follow.
+/// position. The bits determine which fields follow.
 type EncodedPosition = (u8, u32, i64);
 
 mod bit {
@@ -196,8 +196,7 @@ impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
     fn all(&self) -> &PackedPositions<P> {
         self.all.get_or_init(|| {
             let read = self.encoded.as_ref().and_then(|(encoded, place)| encoded.read(place));
-            // Deserialization succeeds for everything that this build wrote, and the cache's checksum excludes other
-            // data.
+            // Deserialization succeeds for all data written by this build, and the cache's checksum rejects other data.
             read.unwrap_or(PackedPositions { positions: Box::default(), pending: Box::default() })
         })
     }

@@ -62,7 +62,7 @@ impl SourceWords {
     }
 }
 
-/// What a placed unit was translated from, and its entry points.
+/// The source words of a placed unit, and its entry points.
 pub(crate) struct Origin {
     /// `None` if the unit is stale.
     pub sources: Option<SourceWords>,

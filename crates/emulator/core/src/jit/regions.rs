@@ -13,7 +13,7 @@ const PAGE_BYTES: u64 = 4096;
 /// The index of a region.
 pub(super) type RegionNumber = usize;
 
-/// The data that must live as long as a region's code, and that is needed to remove the region.
+/// The data that a region's code uses and that removing the region needs.
 pub(crate) struct Retained {
     pub allocation: Allocation,
     /// The guest address range and the host address of each block.

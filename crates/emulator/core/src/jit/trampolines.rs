@@ -139,7 +139,7 @@ fn save_host(a: &mut Assembler) {
     for register in CALLEE_SAVED {
         a.op1(Code::Push_r64, register);
     }
-    // One more word aligns the stack for the functions that interpreter_call calls.
+    // An additional word aligns the stack for the functions called by `interpreter_call`.
     a.op1(Code::Push_r64, Register::RBP);
 }
 

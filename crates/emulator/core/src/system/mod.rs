@@ -1,5 +1,5 @@
 //! Translation of the code of a system, where addresses are translated by a TLB and privileged instructions and
-//! interrupts exist. The owner of the core executes everything that translated code cannot.
+//! interrupts exist. The owner of the core executes all instructions that translated code cannot.
 
 mod translator;
 

@@ -19,10 +19,10 @@ use crate::jit::{CodeCache, MAX_REGION_BYTES, Trampolines};
 use crate::origin::Origin;
 use crate::register_accesses::RegisterAccesses;
 
-/// The owner's function for an instruction that translated code does not execute. It gets the frame, whose program
-/// counter points to the instruction, and the data that the owner gave for it during translation. It returns 0 if
-/// execution continues after the instruction; the registers in the frame are then the new ones. Otherwise translated
-/// code is left.
+/// The owner's function for an instruction that translated code does not execute. It receives the frame, whose program
+/// counter points to the instruction, and the data that the owner supplied for the instruction during translation. It
+/// returns 0 if execution continues after the instruction; the registers in the frame are then the new ones. Otherwise
+/// translated code is left.
 pub type CallOut = extern "sysv64" fn(*mut Frame, *const ()) -> u32;
 
 /// Why translated code returned. The program counter is at the next instruction.
@@ -94,7 +94,7 @@ impl SystemTranslator {
     }
 
     /// Translates the region of `page` that starts at `pc`: the blocks for which `has_run` is true. Returns `None` if
-    /// the first word is not an instruction or the cache is full.
+    /// the first word is not a valid instruction or the cache is full.
     ///
     /// `call_out` returns the address of the data for an instruction that the owner executes. Its second argument is
     /// the number of instructions that follow in the block. They have already been taken from the budget then.
@@ -157,7 +157,7 @@ impl SystemTranslator {
     }
 }
 
-/// The code that enters translated code. It stays valid as long as the translator.
+/// The code that enters translated code. It is valid as long as the translator exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry(u64);
 
@@ -165,9 +165,9 @@ impl Entry {
     /// Runs host code until it returns.
     ///
     /// # Safety
-    /// The translator has returned `host` since it was last cleared, and lives. The pointers of `frame` are valid, each
-    /// addend of an entry that can match leads to a host page that may be accessed, and the entry's page has the code
-    /// that was translated.
+    /// The translator still exists, and has returned `host` since it was last cleared. The pointers of `frame` are
+    /// valid. Each entry that can match has an addend that leads to an accessible host page, and its page still has the
+    /// code that was translated.
     pub unsafe fn run(self, frame: *mut Frame, host: u64) -> Exit {
         use crate::cpu::ExitReason;
         type Enter = unsafe extern "sysv64" fn(*mut u8, u64) -> u32;

@@ -23,7 +23,7 @@ pub struct Loaded {
     pub end: u64,
 }
 
-/// Maps `image` from `file`, whose path in the guest is `name`. A relocatable image is loaded at `preferred` if that
+/// Maps `image` from `file`, which the guest knows as `name`. A relocatable image is loaded at `preferred` if that
 /// range is free, and at any free range otherwise.
 ///
 /// # Errors

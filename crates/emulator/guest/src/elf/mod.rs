@@ -127,7 +127,7 @@ impl Architecture {
         }
     }
 
-    /// The number of equal parts into which the address space is divided. The program gets the lowest one, the
+    /// The number of equal parts into which the address space is divided. The program uses the lowest part, and the
     /// translator the others.
     pub fn address_space_parts(self) -> u64 {
         match self {
@@ -181,7 +181,7 @@ pub struct Segment {
     pub address: u64,
     /// Its size in memory.
     pub memory_bytes: u64,
-    /// The number of those bytes that come from the file; the rest is zero.
+    /// The number of bytes that come from the file; the rest is zero.
     pub file_bytes: u64,
     /// The offset of its contents in the file.
     pub offset: u64,

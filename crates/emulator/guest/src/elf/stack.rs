@@ -99,9 +99,9 @@ impl Texts<'_> {
 
 /// Writes the initial stack below `top`.
 ///
-/// The contents are in an area whose size is a multiple of [`AREA_BYTES`]: pointers upwards from its start, strings
-/// upwards from [`POINTERS_BYTES`] above. The stack pointer and the addresses of arguments therefore do not depend on
-/// the length of the program's name or of a variable.
+/// The contents are in an area whose size is a multiple of [`AREA_BYTES`]: pointers begin at its start, and strings
+/// [`POINTERS_BYTES`] above it. The stack pointer and the addresses of arguments therefore do not depend on the length
+/// of the program's name or of a variable.
 ///
 /// # Errors
 /// It does not fit.

@@ -1,6 +1,6 @@
-//! Builds the vDSO: the shared object that the kernel maps into each process. Its functions make the system call.
-//! Unwinders recognize its signal trampoline. Source: vdso(7); Linux arch/loongarch/vdso/vdso.lds.S (names and version
-//! LINUX_5.10); ELF gABI chapter 5 (hash table).
+//! Builds the vDSO: the shared object that the kernel maps into each process. Its functions make the corresponding
+//! system call. Unwinders recognize its signal trampoline. Source: vdso(7); Linux arch/loongarch/vdso/vdso.lds.S (names
+//! and version LINUX_5.10); ELF gABI chapter 5 (hash table).
 
 /// The offset of `__vdso_rt_sigreturn` in the image.
 pub const SIGNAL_RETURN_OFFSET: u64 = TEXT as u64;

@@ -1,6 +1,6 @@
 //! Non-blocking updates of an eventfd that the guest shares. The guest may have filled its counter or cleared
-//! O_NONBLOCK. Source: eventfd(2): a write that would raise the counter above 2^64 - 2 blocks; fcntl(2): O_NONBLOCK
-//! belongs to the open file description, not to the descriptor.
+//! O_NONBLOCK. Source: eventfd(2): a write that would raise the counter above 2^64 - 2 blocks; fcntl(2): O_NONBLOCK is
+//! a property of the open file description, not of the descriptor.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

@@ -21,7 +21,7 @@ impl Parker {
     /// Adds the message bits `bits`, which must not be 0, and wakes the waiting thread.
     pub fn post(&self, bits: u32) {
         if self.0.fetch_or(bits, Ordering::Release) == 0 {
-            // SAFETY: the word lives as long as `self`, and the call accesses nothing else.
+            // SAFETY: the word is valid as long as `self`, and the call accesses no other memory.
             let _ = unsafe { host_call(libc::SYS_futex, [self.address(), FUTEX_WAKE_PRIVATE, 1, 0, 0, 0]) };
         }
     }

@@ -239,8 +239,8 @@ pub(super) unsafe fn compare_exchange<const N: usize>(
 /// Copies `count` bytes. The error holds the number of bytes not copied.
 ///
 /// # Safety
-/// At least one side is inside a guest reservation. The other side is inside it too or is ordinary memory valid for
-/// `count` bytes. The two sides do not overlap.
+/// At least one side is inside a guest reservation. The other pointer is also in the reservation, or is to ordinary
+/// memory valid for `count` bytes. The two sides do not overlap.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, count: usize) -> Result<(), Refused> {
     // SAFETY: the caller upholds the contract.
     unsafe { longma_copy(to, from, count) }.check().map(drop)

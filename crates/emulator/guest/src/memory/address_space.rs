@@ -546,7 +546,7 @@ impl AddressSpace {
         // A page that is write-protected because of translated code splits a host mapping, and the host moves only one
         // mapping at a time. Restore the protection first.
         for (piece, mapping) in map.within(source) {
-            // The move reports what the host refuses.
+            // If the host refuses, the move reports the error.
             let _ = self.protect_host(&piece, &mapping);
             if old_length == 0 && mapping.protection.execute {
                 let pages = piece.start / HOST_PAGE_BYTES..piece.end / HOST_PAGE_BYTES;

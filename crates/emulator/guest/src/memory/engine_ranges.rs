@@ -41,7 +41,8 @@ impl AddressSpace {
     /// word. A caller that replaces code must invalidate its translations.
     ///
     /// # Errors
-    /// An address is not in a reserved range, or the host has no memory. The words before it have been written.
+    /// An address is not in a reserved range, or the host has no memory. The words before the failing one have been
+    /// written.
     pub fn write_engine_range(&self, words: &[(u64, u32)]) -> Result<(), Fault> {
         if words.is_empty() {
             return Ok(());

@@ -146,7 +146,7 @@ mod tests {
         let [seven, zero] = [Some(7), Some(0)];
         assert_eq!(found, [seven, None, seven, seven, zero, zero, zero, zero, zero]);
         assert_eq!(reads(START), None);
-        // The first and the last page are guards; the memory behind the last one is not.
+        // The first and the last page are guards; the memory after the last page is accessible.
         space.set_guards(new, PAGE_BYTES, true).unwrap();
         space.set_guards(new + 8 * PAGE_BYTES, PAGE_BYTES, true).unwrap();
         let last = new + 32 * PAGE_BYTES;
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(found, [None, None, seven, seven, zero, zero, zero, zero, None, zero]);
         space.set_guards(last, 10 * PAGE_BYTES, false).unwrap();
         space.memory().store(last, 3u64).unwrap();
-        // With MREMAP_DONTUNMAP the guards leave the old place.
+        // With MREMAP_DONTUNMAP, the guards disappear from the old range.
         space.set_guards(last, PAGE_BYTES, true).unwrap();
         let keep = fixed | libc::MREMAP_DONTUNMAP;
         let bytes = 10 * PAGE_BYTES;

@@ -35,7 +35,7 @@ const LOWEST: usize = 64 << 10;
 /// often by chance.
 const MAX_RETRIES: usize = 1000;
 
-/// Number of retries before the thread yields to the other one.
+/// Number of retries before the thread yields to the other thread.
 const RETRIES_WITHOUT_YIELD: usize = 8;
 
 fn yield_after(tries: usize) {
@@ -350,7 +350,7 @@ impl GuestMemory {
         let pointer = self.pointer_for(address, buffer.len() as u64, Access::Read)?;
         self.piecewise(address, buffer.len(), Access::Read, |copied| {
             let rest = &mut buffer[copied..];
-            // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
+            // SAFETY: `rest` is ordinary memory; the other pointer is in the reservation.
             unsafe { access::copy(rest.as_mut_ptr(), pointer.wrapping_add(copied), rest.len()) }
         })
     }
@@ -363,7 +363,7 @@ impl GuestMemory {
         let pointer = self.pointer_for(address, bytes.len() as u64, Access::Write)?;
         self.piecewise(address, bytes.len(), Access::Write, |copied| {
             let rest = &bytes[copied..];
-            // SAFETY: `rest` is ordinary memory; the other side is in the reservation.
+            // SAFETY: `rest` is ordinary memory; the other pointer is in the reservation.
             unsafe { access::copy(pointer.wrapping_add(copied), rest.as_ptr(), rest.len()) }
         })
     }
@@ -466,7 +466,7 @@ impl GuestMemory {
     pub fn explain(&self, address: u64, size: u64, access: Access) -> Fault {
         let map = self.0.map.read().expect("the map's lock is never poisoned: nothing panics under it");
         let mut at = address;
-        // An access may straddle two pages. Report the first one that refuses it.
+        // An access may straddle two pages. Report the first byte that refuses the access.
         loop {
             let fault = |cause| Fault { address: at, access, cause };
             let Some((_, mapping)) = map.at(at).filter(|(_, mapping)| !mapping.marks.is_guard) else {

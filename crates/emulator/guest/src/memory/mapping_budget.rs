@@ -24,13 +24,13 @@ const MAX_ADDED: usize = 4;
 /// The maximum number of mappings that a write-protected code page adds.
 const SPLITS_PER_PAGE: usize = 2;
 
-/// An estimate of the host's mappings. Most changes are made under the map's lock; concurrent ones without it only make
-/// the estimate less accurate.
+/// An estimate of the host's mappings. Most changes hold the map's lock; concurrent changes without it only make the
+/// estimate less accurate.
 #[derive(Debug, Default)]
 pub(super) struct MappingBudget {
     /// Splits caused by madvise and mlock, which the map does not show.
     splits: AtomicUsize,
-    /// The number of mappings that the guest may still make before they are counted again.
+    /// The number of mappings that the guest may create before they are counted again.
     left: AtomicUsize,
 }
 

@@ -33,7 +33,7 @@ impl Protection {
         self.read || self.write || self.execute
     }
 
-    /// Whether the guest may make this kind of access.
+    /// Whether the guest may make this type of access.
     pub(super) fn permits(self, access: Access) -> bool {
         match access {
             Access::Read => self.readable(),

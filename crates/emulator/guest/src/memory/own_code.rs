@@ -77,7 +77,7 @@ impl AddressSpace {
     /// A caller that replaces code must invalidate its translations.
     ///
     /// # Errors
-    /// An address is misaligned or out of range. The words before it have been written.
+    /// An address is misaligned or out of range. The words before the failing one have been written.
     pub fn write_own_code(&self, start: u64, words: &[u32]) -> Result<(), Fault> {
         let code = self.memory().0.own_code.get();
         for (address, &word) in (start..).step_by(4).zip(words) {

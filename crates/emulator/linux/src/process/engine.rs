@@ -22,8 +22,8 @@ pub trait Engine: Send + Sync {
     /// Code in this range of guest addresses may have changed or been unmapped.
     fn invalidate(&self, range: Range<u64>);
 
-    /// Called before the host replaces this emulator. Returns the contents of the file that the next program's emulator
-    /// gets with `--earlier-programs`. If the host refuses, the program continues.
+    /// Called before the host replaces this emulator. Returns the contents of the file that `--earlier-programs` passes
+    /// to the emulator of the next program. If the host refuses, the program continues.
     fn before_execve(&self, next: &NextProgram) -> Option<Vec<u8>> {
         let _ = next;
         None

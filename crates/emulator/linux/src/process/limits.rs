@@ -1,4 +1,4 @@
-//! Resource limits that a program has set and the emulator stores. The host does not get the limits of memory, because
+//! Resource limits that a program has set and the emulator stores. Memory limits are not passed to the host, because
 //! the emulator needs far more address space than the guest. With `fixed_identity`, the other limits are stored too, so
 //! that they have the same initial values on all hosts. `syscalls::system` defines the initial values. Source:
 //! getrlimit(2).
@@ -47,7 +47,7 @@ pub struct StoredLimit {
     pub hard: u64,
 }
 
-/// Whether the host does not get this limit.
+/// Whether this limit is only stored, not set on the host.
 pub(crate) fn is_emulated_only(resource: u32) -> bool {
     matches!(resource, resources::AS | resources::DATA | resources::STACK)
 }

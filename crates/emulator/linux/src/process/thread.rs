@@ -134,13 +134,13 @@ impl Thread {
         self.number
     }
 
-    /// After [`Outcome::Execute`]: the only thread of the new program, with its process and registers. It begins on the same
-    /// host thread, after [`Self::leave`].
+    /// After [`Outcome::Execute`]: the only thread of the new program, with its process and registers. The new program
+    /// begins on the same host thread, after [`Self::leave`].
     pub fn take_executed(&mut self) -> Option<(Thread, State)> {
         self.executed.take().map(|executed| *executed)
     }
 
-    /// Ends the thread, whose process executes another program. Its pending signals stay pending.
+    /// Ends the thread because its process executes another program. Its pending signals stay pending.
     pub fn leave(self) {
         self.signals.transfer_to_host();
     }

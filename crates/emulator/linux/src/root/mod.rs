@@ -102,7 +102,7 @@ impl Root {
     }
 
     /// Makes /dev/shm inside the root if `path` is in that folder. Linux systems have it for shared memory and
-    /// semaphores of shm_open(3) and sem_open(3), unpacked packages do not. Returns whether it was made.
+    /// semaphores of shm_open(3) and sem_open(3), unpacked packages do not. Returns whether the folder was created.
     pub fn make_place_for(&self, path: &[u8]) -> bool {
         let Some(confined) = self.confined.as_ref().filter(|_| path.starts_with(b"/dev/shm/")) else {
             return false;
@@ -170,8 +170,8 @@ impl Root {
         PathBuf::from(std::ffi::OsString::from_vec(directory)).join(path)
     }
 
-    /// Whether an open file is the guest's own: it is inside the root and not in a kernel control file system, or it
-    /// has no name (pipes, sockets, memory).
+    /// Whether an open file belongs to the guest: it has no name (pipes, sockets, memory), or is inside the root and
+    /// not in a kernel control file system.
     pub fn owns(&self, file: &PinnedFile) -> Result<bool, Errno> {
         if is_in_control_fs(file) {
             return Ok(false);
@@ -226,8 +226,8 @@ pub(crate) fn open_how_uninterrupted(
     })
 }
 
-/// Repeats a confined lookup that the host gave up because something was renamed or mounted meanwhile, anywhere in the
-/// system: it could then not tell whether `..` leaves the directory. openat2(2), EAGAIN.
+/// Repeats a confined lookup that failed with EAGAIN. The host gives up (openat2(2)) if any rename or mount in the
+/// system during the lookup makes it uncertain whether `..` leaves the directory.
 fn retry_after_renames<T>(how: &OpenHow, mut open: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     const MAX_ATTEMPTS: usize = 128;
     let is_confined = how.resolve & (RESOLVE_BENEATH | RESOLVE_IN_ROOT) != 0;

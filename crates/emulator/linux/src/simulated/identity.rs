@@ -19,7 +19,7 @@ pub(crate) struct Identities {
     threads: Mutex<Vec<i32>>,
 }
 
-/// The kind of an id argument.
+/// The type of an id argument.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Id {
     /// A process, or if negative a process group.

@@ -104,7 +104,7 @@ pub struct AwaitedFile {
 pub struct Sleep {
     /// The deadline.
     pub deadline: Option<Time>,
-    /// Files, any of which becomes ready.
+    /// Any of these files becomes ready.
     pub files: Vec<AwaitedFile>,
     /// Any signal is sent, deliverable or not.
     pub any_signal: bool,

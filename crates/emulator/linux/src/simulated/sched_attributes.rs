@@ -15,7 +15,7 @@ use super::identity::{FIRST_ID, Identities};
 use super::{Arguments, EINVAL, Returned, Simulation, ThreadNumber};
 use crate::fixed_identity::USER;
 
-/// The session of a process whose parent is init.
+/// The session of a process that is a child of init.
 const SESSION: u64 = 1;
 /// The result of getpriority(2) for a nice value of 0.
 const NICE_OFFSET: i32 = 20;

@@ -27,7 +27,7 @@ const SIGEV_THREAD_ID: i32 = 4;
 const FIRST_TIMER: i32 = 1 << 20;
 /// The maximum number of timers, so that a hostile program cannot exhaust memory.
 const MAX_TIMERS: usize = 4096;
-/// The number of timers at which closed timerfds are removed.
+/// The number of timers above which timers with closed timerfds are removed.
 const CLEANUP_THRESHOLD: usize = 64;
 
 /// Identifies a timer.
@@ -45,7 +45,7 @@ enum TimerKey {
 #[derive(Debug)]
 enum Notification {
     Nothing,
-    /// A signal to the process or to one thread. `value` comes from the sigevent.
+    /// A signal to the process or to one thread. `value` is that of the sigevent.
     Signal {
         signal: i32,
         value: u64,
@@ -259,7 +259,7 @@ fn send(
         info[8..12].copy_from_slice(&SI_KERNEL.to_le_bytes());
     }
     let info = info.as_ptr() as u64;
-    // SAFETY: the information is live, and the signal goes to this process. A thread that has ended gets none.
+    // SAFETY: the information is live, and the signal goes to this process. A thread that has ended receives no signal.
     unsafe {
         let result = match host_thread {
             Some(None) => Ok(0),

@@ -36,7 +36,7 @@ pub(crate) enum BlockingCondition {
     Child(usize),
     /// A lock of flock or fcntl.
     Lock,
-    /// The other end of a FIFO, in openat and openat2.
+    /// The other end of a FIFO, opened by another process, in openat and openat2.
     FifoPeer,
     /// Files, or a timeout; see `polling`.
     Files,
@@ -293,7 +293,7 @@ impl Output {
             libc::SYS_writev => self.advance_vectors(arguments, transferred),
             _ => false,
         };
-        // A call on a datagram, or on a file that accepts no more bytes, is complete. The count tells the caller how
+        // A call on a datagram, or on a file that accepts no more bytes, is complete. The result tells the caller how
         // many were transferred.
         if more && transferred > 0 { None } else { Some(self.done) }
     }
@@ -435,7 +435,7 @@ unsafe fn take_lock(context: &Context, number: i64, arguments: Arguments) -> Ret
         }
         _ => false,
     };
-    // SAFETY: the caller upholds the contract; the other commands take the same argument.
+    // SAFETY: the caller upholds the contract; the other commands have the same argument type.
     match unsafe { interruptible_on_host(number, nonblocking) } {
         // SAFETY: the caller upholds the contract.
         Err(Errno(libc::EAGAIN | libc::EACCES)) if waits => unsafe {

@@ -200,7 +200,7 @@ pub(super) fn process_vm(
     local_written: bool,
     [process, local, local_count, remote, remote_count, flags]: Arguments,
 ) -> Returned {
-    // Addresses of another process are those of its emulator.
+    // For another process, the addresses are host addresses in its emulator.
     if process as u32 != std::process::id() {
         // SAFETY: signal 0 only checks whether the process exists.
         unsafe { host_call(libc::SYS_kill, [process, 0, 0, 0, 0, 0]) }?;

@@ -74,7 +74,7 @@ pub(crate) struct Row {
     pub ids: Ids,
     /// The implementation in simulated time, if it differs.
     pub simulated: Option<Simulated>,
-    /// The file whose contents it may change.
+    /// The file whose contents the call may change.
     pub changes: Option<Changed>,
     /// The resulting kernel state that a checkpoint does not contain.
     pub uncaptured: Option<&'static str>,

@@ -334,7 +334,7 @@ pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
 const UNSHARED: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x2_0000 | 0x7e00_0080;
 
 pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
-    // Guest threads share what the emulator's threads share, so nothing can be unshared.
+    // Guest threads share all that the emulator's threads share, and cannot unshare it.
     match flags {
         0 => Ok(0),
         flags if flags & !UNSHARED != 0 => Err(EINVAL),

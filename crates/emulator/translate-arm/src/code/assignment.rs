@@ -25,7 +25,7 @@ impl Lowering<'_> {
         self.known.assignment = *assignment;
     }
 
-    /// Spills and loads registers for a change of assignment. One of the two assignments is the one outside of loops.
+    /// Spills and loads registers for a change of assignment. One of the two assignments is that of code outside loops.
     fn transfer_registers(&mut self, from: &RegisterAssignment, to: &RegisterAssignment) {
         if let Some(vector) = to.spilled_vector {
             self.widen(vector, 16);

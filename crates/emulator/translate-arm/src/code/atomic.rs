@@ -286,8 +286,8 @@ impl Lowering<'_> {
         }
         self.assembler.jump(Code { j: TRUTH, ..Code::new(La::Bnez) }, JumpTarget::Label(end));
         self.assembler.go(JumpTarget::Label(retry));
-        // A failed comparison writes the old values. It thus faults on a page that is not writable, and no other thread
-        // has written one of them between the loads.
+        // A failed comparison writes the old values, so it faults on a page that is not writable. If the store
+        // succeeds, no other thread has written either half between the loads.
         self.assembler.place(differs);
         self.assembler.copy(TRUTH, low);
         if is_wide {

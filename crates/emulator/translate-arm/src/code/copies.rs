@@ -12,8 +12,8 @@ const SHIFT: u32 = 56;
 const MAX_INSTRUCTIONS: usize = 120;
 /// Maximum number of copied instructions in a unit.
 const MAX_COPIED_INSTRUCTIONS: usize = 1000;
-/// Loops of up to this many instructions get [`ROUNDS`] copies in sequence, so that their pointers are updated once in
-/// this many iterations.
+/// Loops of up to this many instructions are unrolled to [`ROUNDS`] copies, so that pointers are updated once in
+/// [`ROUNDS`] iterations.
 const SHORT: usize = 20;
 const ROUNDS: u64 = 4;
 

@@ -60,7 +60,7 @@ pub(super) enum Second {
     /// A source register.
     Register(u8),
     Constant(i64),
-    /// A LoongArch register that is valid only within this instruction, and what is known about its value.
+    /// A LoongArch register that is valid only within this instruction, and the known properties of its value.
     Held(u8, Facts),
 }
 
@@ -78,7 +78,7 @@ pub(super) struct Comparison {
 /// The representation of the condition flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Flags {
-    /// In LoongArch condition flags, as far as they are read later.
+    /// In LoongArch condition flags; only the flags that are read later are valid.
     Stored,
     /// Deferred: computed from the comparison.
     Compared(Comparison),
@@ -102,7 +102,7 @@ pub(super) struct Test {
     pub is_opposite: bool,
 }
 
-/// The kind of test.
+/// The type of test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TestOp {
     Equal,

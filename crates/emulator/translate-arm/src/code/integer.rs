@@ -422,7 +422,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the value that is selected if the condition does not hold, whether it is in a temporary register, and
-    /// what is known about both values.
+    /// the known properties of both values.
     fn alternative(
         &mut self,
         i: Instruction,

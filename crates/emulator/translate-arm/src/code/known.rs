@@ -10,7 +10,7 @@ use super::loops::{OUTSIDE, RegisterAssignment};
 use crate::registers::{self, Location, SLOT_OF_SPILLED_VECTOR, SLOTS};
 use longma_translate::front_end::UserMemory;
 
-/// What is known about the value of a LoongArch register.
+/// The known properties of the value of a LoongArch register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Facts {
     /// All bits from this position up are zero; 64 if unknown.
@@ -37,13 +37,13 @@ impl Facts {
         Self { width: 64 - value.leading_zeros() as u8, sign: value == value as i32 as i64 }
     }
 
-    /// What is known about the bitwise AND of two values.
+    /// The known properties of the bitwise AND of two values.
     pub fn and(self, other: Self) -> Self {
         let width = self.width.min(other.width);
         Self { width, sign: width < 32 || self.sign && other.sign }
     }
 
-    /// What is known about a value that is one of two.
+    /// The known properties of a value that equals one of two values.
     pub fn or(self, other: Self) -> Self {
         Self { width: self.width.max(other.width), sign: self.sign && other.sign }
     }
@@ -77,7 +77,7 @@ impl CachedValue {
 /// The state between two instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KnownState {
-    /// What is known about each general-purpose register. Unknown for registers in memory.
+    /// The known properties of each general-purpose register. Unknown for registers in memory.
     pub(super) facts: [Facts; 31],
     /// Registers that are 32-bit values whose upper halves have not been cleared.
     pub(super) loose: u32,

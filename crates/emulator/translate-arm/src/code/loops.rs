@@ -68,7 +68,7 @@ pub(super) struct Loops {
     /// For each leader, the loops that contain it, from the outermost to the innermost. A loop is identified by its
     /// first leader.
     around: FxHashMap<u64, Vec<u64>>,
-    /// Assignments of the loops. Those of an outer loop take precedence.
+    /// Assignments of the loops. Assignments of an outer loop take precedence.
     assignment: FxHashMap<u64, RegisterAssignment>,
 }
 

@@ -9,7 +9,7 @@ use super::operands::NONE;
 use crate::instruction::{Instruction, Op, Operand};
 use crate::registers::TEMPORARIES;
 
-/// The kind of a memory access.
+/// The type of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Access {
     bytes: u8,
@@ -92,7 +92,7 @@ impl Access {
         }
     }
 
-    /// What is known about a loaded value.
+    /// The known properties of a loaded value.
     fn facts(self) -> Facts {
         match (self.is_signed, self.bytes) {
             (true, _) => Facts::WORD,

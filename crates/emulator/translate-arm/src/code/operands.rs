@@ -106,7 +106,7 @@ impl Lowering<'_> {
         self.known.assignment.general[usize::from(number)]
     }
 
-    /// What is known about the register that holds x`number`.
+    /// The known properties of the register that holds x`number`.
     pub fn facts(&self, number: u8) -> Facts {
         match number {
             NONE => Facts::of_width(0),
@@ -354,7 +354,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Returns a shifted register operand and what is known about it.
+    /// Returns a shifted register operand and its known properties.
     pub fn shifted(&mut self, i: Instruction) -> (u8, Facts) {
         let (is_wide, number, amount) = (i.is_wide(), i.rm(), i.bits(10, 6) as i32);
         let register = self.source(number, is_wide);
@@ -372,7 +372,7 @@ impl Lowering<'_> {
         (to, if is_wide { Facts::NONE } else { Facts::WORD })
     }
 
-    /// Returns an extended and shifted register operand, and what is known about it.
+    /// Returns an extended and shifted register operand, and its known properties.
     pub fn extended(&mut self, number: u8, option: u32, amount: u32) -> (u8, Facts) {
         if option & 3 == 3 {
             let register = self.whole(number);

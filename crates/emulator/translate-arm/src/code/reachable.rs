@@ -28,8 +28,8 @@ pub(super) struct ReachableCode {
     /// The instructions by address; `None` if the word is not a valid instruction.
     pub instructions: FxHashMap<u64, Option<Instruction>>,
     pub leaders: BTreeSet<u64>,
-    /// Entry points: leaders that are reachable by calls, by returns or from the engine. Only jumps of the unit reach
-    /// the other leaders.
+    /// Entry points: leaders that are reachable by calls, by returns or from the engine. Other leaders are reached only
+    /// by jumps within the unit.
     pub entry_points: FxHashSet<u64>,
     /// Pages of all code that was read, including code outside of the unit that was examined for flag reads.
     pub inspected_pages: FxHashSet<u64>,
@@ -166,7 +166,7 @@ impl ReachableCode {
     /// engine entry instead, so that a thread that was interrupted in a loop continues in optimized code. `extra_entry`
     /// always becomes an engine entry.
     fn find_entry_points(&mut self, start: u64, extra_entry: Option<u64>) {
-        // All code that jumps to `start` is reachable from it and thus known.
+        // If `start` is in a loop, the loop's code is reachable from it, so all of its jumps to `start` are known.
         let comes_back = |(pc, i): (&u64, &Option<Instruction>)| {
             i.is_some_and(|i| {
                 let jumps = i.is_conditional_branch() || i.op == Op::B;
@@ -261,7 +261,7 @@ impl ReachableCode {
         jumps.chain(next).collect()
     }
 
-    /// Liveness at an address. Everything is live if nothing is known.
+    /// Liveness at an address. Unknown code is assumed to read everything.
     pub fn live_at(&self, pc: u64) -> Live {
         let live = self.live.get(&source(pc)).copied().unwrap_or(Live { flags: ALL, ..Live::REGISTERS });
         if self.analyses_across_blocks() { live } else { Live { flags: ALL, ..live } }

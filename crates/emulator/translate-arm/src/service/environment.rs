@@ -115,7 +115,7 @@ impl Environment {
         self.control & if F::BITS == 16 { FLUSH_HALF } else { FLUSH } != 0
     }
 
-    /// An operand, flushed if it is subnormal and the environment says so.
+    /// An operand, flushed if it is subnormal and the environment requires that.
     pub fn operand<F: Format>(&mut self, bits: u64) -> u64 {
         let bits = bits & (F::SIGN | (F::SIGN - 1));
         let is_subnormal = bits & F::INFINITY == 0 && bits & (F::SIGN - 1) != 0;
@@ -128,7 +128,7 @@ impl Environment {
         bits & F::SIGN
     }
 
-    /// The value, or the default NaN if it is a NaN and the environment says so.
+    /// The value, or the default NaN if it is a NaN and the environment requires that.
     pub fn nan<F: Format>(&self, bits: u64) -> u64 {
         if self.control & DEFAULT_NAN != 0 && is_nan::<F>(bits) { F::DEFAULT_NAN } else { bits }
     }
@@ -149,8 +149,8 @@ impl Environment {
         F::DEFAULT_NAN
     }
 
-    /// The rounded result of an operation, flushed if the environment says so. Unlike LoongArch, Arm detects tininess
-    /// before rounding.
+    /// The rounded result of an operation, flushed if the environment requires that. Unlike LoongArch, Arm detects
+    /// tininess before rounding.
     pub fn result<F: Format>(&mut self, operation: impl Fn(RoundingMode) -> (u64, ExceptionFlags)) -> u64 {
         self.rounded::<F>(self.flushes::<F>(), operation)
     }

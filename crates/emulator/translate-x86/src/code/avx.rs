@@ -226,7 +226,7 @@ impl Lowering<'_> {
         }
         let low = self.blended(op, count, [a, s], low);
         let high = self.blended(op, count, [a, s], high);
-        // Combine the lower half of one with the upper half of the other.
+        // Combine the lower half of one register with the upper half of the other.
         if d == high && d != low {
             self.assembler.immediate(La::XvpermiQ, d, low, halves(0, 3));
         } else {

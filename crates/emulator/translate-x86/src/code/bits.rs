@@ -19,7 +19,7 @@ enum Count {
     Variable(u8),
 }
 
-/// The extension that a shift's operand needs. `needs_flags` says that flags are live.
+/// The extension that a shift's operand needs. `needs_flags` is true if flags are live.
 fn extension_of_shifted(mnemonic: Mnemonic, bytes: usize, needs_flags: bool) -> Extension {
     match mnemonic {
         Mnemonic::Sar if bytes == 4 && !needs_flags => Extension::Any,
@@ -99,7 +99,7 @@ impl Lowering<'_> {
             Count::Known(count) if i.mnemonic() == Mnemonic::Shr && bytes >= 4 => {
                 Facts::of_width(of_a.width.min(8 * bytes as u8).saturating_sub(count as u8))
             }
-            // The count may be zero, which leaves a sign-extended word.
+            // If the count is zero, the result is the sign-extended word.
             _ if word => Facts::WORD,
             _ => Facts::NONE,
         };

@@ -15,12 +15,12 @@ pub(super) fn signalling(quiet: La) -> La {
 
 static SCALARS: LazyLock<FxHashMap<La, La>> = LazyLock::new(|| SCALAR_PAIRS.into_iter().collect());
 
-/// The comparison of scalars that corresponds to one of vectors.
+/// The scalar comparison that corresponds to a vector comparison.
 pub(super) fn scalar(of_vectors: La) -> La {
     SCALARS.get(&of_vectors).copied().unwrap_or(of_vectors)
 }
 
-/// Whether a predicate of CMPPS and its relatives signals quiet NaNs. Bit 4 inverts that of the lower bits.
+/// Whether a predicate of CMPPS and its relatives signals quiet NaNs. Bit 4 inverts the relation of the lower bits.
 pub(super) fn is_signalling(predicate: u8) -> bool {
     matches!(predicate & 3, 1 | 2) != (predicate & 16 != 0)
 }

@@ -11,7 +11,7 @@ use super::lower::{Branch, Lowering, is_register};
 use super::operands::Extension;
 use crate::registers::*;
 
-/// What the flags are derived from.
+/// The source from which the flags are derived.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Comparison {
     /// The comparison of two sign-extended values.
@@ -378,7 +378,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// SETcc from a value; `is_bit` says that the value is 0 or 1.
+    /// SETcc from a value; `is_bit` is true if the value is 0 or 1.
     pub fn set_byte(&mut self, value: u8, if_zero: bool, is_bit: bool) {
         let i = self.instruction;
         let widened = is_register(&i, 0).filter(|register| !is_high(*register) && self.is_widened(*register));

@@ -214,8 +214,8 @@ impl Lowering<'_> {
         self.vacate(n);
     }
 
-    /// Adjusts the LoongArch stack pointer so that RSP is the LoongArch stack pointer plus `stack`. `is_boundary` says
-    /// that the instruction has not begun.
+    /// Adjusts the LoongArch stack pointer so that RSP is the LoongArch stack pointer plus `stack`. `is_boundary` is
+    /// true if the instruction has not begun.
     pub fn step_stack(&mut self, stack: i32, is_boundary: bool) {
         let step = self.known.stack - stack;
         if step != 0 {
@@ -292,7 +292,7 @@ impl Lowering<'_> {
             && self.misfit_uppers(required, live) == 0
     }
 
-    /// Emits the transition to `required` with live registers `live`. `is_boundary` says that the program can be
+    /// Emits the transition to `required` with live registers `live`. `is_boundary` is true if the program can be
     /// interrupted during the transition, before the instruction at `source_pc`.
     pub fn fit(&mut self, required: &RegisterStates, live: Live, is_boundary: bool) {
         for n in 0..16 {

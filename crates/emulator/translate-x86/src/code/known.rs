@@ -57,7 +57,7 @@ pub struct RegisterStates {
     pub(super) at: [u8; 16],
     /// Facts about the LoongArch register of each general register.
     pub(super) facts: [Facts; 16],
-    /// General registers whose upper half is zero architecturally, whatever the LoongArch register holds.
+    /// General registers whose architectural upper half is zero, whatever the LoongArch register holds.
     pub(super) narrow: u16,
     /// RSP minus its LoongArch register, in bytes.
     pub(super) stack: i32,
@@ -67,7 +67,7 @@ pub struct RegisterStates {
     pub(super) used: [u8; 16],
     /// YMM registers whose upper half is above the XMM register.
     pub(super) above: u16,
-    /// YMM registers whose upper half is zero, whatever its default place holds.
+    /// YMM registers whose upper half is zero, whatever its default register holds.
     pub(super) cleared: u16,
     /// The default places of all upper halves are zero.
     pub(super) is_clean: bool,

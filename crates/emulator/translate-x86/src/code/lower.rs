@@ -519,7 +519,7 @@ impl<'a> Lowering<'a> {
     fn leave(&mut self, to: u64, next: Option<u64>) {
         self.record_out_state(to);
         let (jump_target, required, live) = self.jump_to(to);
-        // The transition belongs to the target.
+        // The transition is attributed to the target.
         let unfit = !self.fits(&required, live);
         if unfit {
             self.source_pc = to;
@@ -531,7 +531,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Records that the following code belongs to no instruction, and resumes at `pc`.
+    /// Records that the following code implements no instruction; an interruption in it resumes at `pc`.
     fn between(&mut self, pc: u64) {
         if self.assembler.is_blank {
             return;

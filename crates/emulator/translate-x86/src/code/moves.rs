@@ -162,7 +162,7 @@ impl Lowering<'_> {
                 }
                 (_, Some(_)) if i.mnemonic() == Mnemonic::Movsxd => return false,
                 (Some(_), _) | (_, Some(_)) => {
-                    // A copy is inconclusive, and arithmetic gives sign-extended results anyway.
+                    // A copy says nothing about the form, and arithmetic produces sign-extended results anyway.
                     return false;
                 }
                 _ => {}

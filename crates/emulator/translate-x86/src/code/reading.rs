@@ -18,7 +18,7 @@ pub(super) struct Words<'a> {
 
 impl<'a> Words<'a> {
     pub fn new(fetch: &'a dyn Fn(u64) -> Option<u32>) -> Self {
-        // No word has this address.
+        // An address that no word has.
         Self { fetch, words: [const { Cell::new((u64::MAX, None)) }; WORDS_KEPT] }
     }
 

@@ -98,8 +98,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Replaces subnormal elements by zeros of the same sign, if MXCSR says so. Code that has not been translated with
-    /// `exact_floats` never runs with that mode, so its minima and maxima need not do this.
+    /// Replaces subnormal elements by zeros of the same sign if MXCSR requires that. Code that has not been translated
+    /// with `exact_floats` never runs with that mode, so its minima and maxima need not do this.
     fn flush_subnormals(&mut self, v: u8, is_double: bool) {
         let t = self.vector_temporary();
         let (left, right, equal, fraction) = if is_double {
@@ -113,7 +113,7 @@ impl Lowering<'_> {
         self.vectors_by(right, t, t, fraction);
         self.vectors_by(equal, t, t, 0);
         self.vectors_by(right, t, t, 1);
-        // None of them, unless subnormal operands count as zeros.
+        // The mask is empty unless subnormal operands are treated as zeros.
         self.assembler.two(La::Movscr2gr, mode, SSE_CONTROL);
         self.assembler.immediate(La::SlliD, mode, mode, 63 - ZERO_SUBNORMALS);
         self.assembler.immediate(La::SraiD, mode, mode, 63);

@@ -97,7 +97,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Copies the first source to the destination, a part of which is about to change.
+    /// Copies the first source to the destination before a part of the destination changes.
     pub fn take_first(&mut self) {
         let i = self.instruction;
         let (d, from) = (i.op0_register(), i.op_register(first(&i)));

@@ -1,6 +1,6 @@
-//! The upper halves of YMM registers. They are in separate places while SSE instructions preserve them, above the XMM
-//! registers while AVX works on 256 bits, or nowhere after AVX has cleared them. Source: Intel SDM, volume 1, section
-//! 14.1.2 (upper halves); LoongArch Reference Manual, LASX (LSX leaves upper halves undefined).
+//! The upper halves of YMM registers. They are in separate registers or memory while SSE instructions preserve them,
+//! above the XMM registers while AVX works on 256 bits, and nowhere after AVX has cleared them. Source: Intel SDM,
+//! volume 1, section 14.1.2 (upper halves); LoongArch Reference Manual, LASX (LSX leaves upper halves undefined).
 
 use longma_loongarch::{Instruction as Code, Op as La};
 

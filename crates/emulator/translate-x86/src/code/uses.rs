@@ -187,7 +187,7 @@ impl Uses {
                 self.carried = Some(((d.number() & 15) as u8, (carried.number() & 15) as u8));
             }
         }
-        // An instruction that reads 256 bits of one register is assumed to do so for all sources.
+        // An instruction that reads 256 bits of one register is assumed to read 256 bits of all sources.
         let is_wide = (0..i.op_count()).any(|n| register(n).is_some_and(Register::is_ymm));
         let is_wide = is_wide || i.memory_index().is_ymm();
         if is_wide && !ignores {

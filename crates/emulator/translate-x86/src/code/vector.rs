@@ -390,8 +390,8 @@ impl Lowering<'_> {
         true
     }
 
-    /// ADDSUBPS and ADDSUBPD: subtract even elements and add odd ones. The others are left out, because they might
-    /// raise exceptions.
+    /// ADDSUBPS and ADDSUBPD: subtract even elements and add odd ones. The other elements are left out, because they
+    /// might raise exceptions.
     fn subtract_and_add(&mut self) {
         let i = self.instruction;
         let d = vector(i.op0_register());

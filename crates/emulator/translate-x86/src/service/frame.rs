@@ -39,7 +39,7 @@ const SOFTWARE: usize = 464;
 const MARK: u32 = 0x4650_5853;
 const END_MARK: u32 = 0x4650_5845;
 const END_BYTES: usize = 4;
-/// The bit of `uc_flags` that says that the frame has an XSAVE area.
+/// The bit of `uc_flags` that is set if the frame has an XSAVE area.
 const UC_FP_XSTATE: u64 = 1;
 
 /// The encoding numbers of the general registers in the order of the frame: R8 to R15, RDI, RSI, RBP, RBX, RDX, RAX,

@@ -7,7 +7,7 @@ use super::{AF, CF, Done, Machine, OF, PF, SF, ZF};
 use crate::code::old;
 use crate::registers::*;
 
-/// One of the two strings: its elements and its length.
+/// An operand string: its elements and its length.
 struct Text {
     elements: Vec<i64>,
     length: usize,

@@ -37,8 +37,8 @@ impl Arithmetic {
         }
     }
 
-    /// The sum of the selected products, of neighbours first. Processors prefer one or the other of two NaNs, depending
-    /// on the form of the instruction.
+    /// The sum of the selected products, of neighbours first. Which of two NaNs processors return depends on the form
+    /// of the instruction.
     fn dot<F: Format>(&mut self, a: &[u8], b: &[u8], takes: impl Fn(usize) -> bool) -> u64 {
         let size = F::BITS as usize / 8;
         let mut sums: Vec<u64> = (0..16 / size)

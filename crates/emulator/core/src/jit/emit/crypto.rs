@@ -1,5 +1,6 @@
-//! Emits the cryptography of translated code with AES-NI, PCLMULQDQ and SHA-NI. The interpreter executes what the host
-//! does not have. Source: Intel SDM, volume 2 (AESENC, PCLMULQDQ, SHA1RNDS4, SHA256RNDS2 and relatives).
+//! Emits the cryptography of translated code with AES-NI, PCLMULQDQ and SHA-NI. The interpreter executes instructions
+//! that the host does not support. Source: Intel SDM, volume 2 (AESENC, PCLMULQDQ, SHA1RNDS4, SHA256RNDS2 and
+//! relatives).
 
 use iced_x86::{Code, Register};
 use longma_loongarch::{Instruction, Op};
@@ -124,7 +125,7 @@ impl Emitter<'_> {
                 let sum = self.vector_source(i.d, false);
                 self.a.op3(PXOR.of(false), A, A, sum);
                 self.rotate_words(B, A);
-                // The last word also contains the new first word, rotated by one more bit.
+                // The last word also depends on the new first word, rotated by one more bit.
                 self.a.op3(PSLLDQ.of(false), A, B, 12);
                 self.rotate_words(A, A);
                 self.a.op3(PXOR.of(false), A, A, B);

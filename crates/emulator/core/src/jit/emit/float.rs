@@ -211,7 +211,7 @@ impl Emitter<'_> {
         self.a.place(resume);
     }
 
-    /// `d = j * k ± a`. The host prefers the same NaN: that of its second operand, then of the first and the third.
+    /// `d = j * k ± a`. The host chooses the same NaN: that of its second operand, then its first, then its third.
     fn fused_scalar_by_sse_rules(&mut self, i: &Instruction, code: Code) {
         let k = self.scalar_read(i.k, SCRATCH);
         if k != SCRATCH {

@@ -26,8 +26,8 @@ const MUL: TwoOperand =
     TwoOperand { wide: Code::Imul_r64_rm64, narrow: Code::Imul_r32_rm32, commutative: true };
 
 impl Emitter<'_> {
-    /// Emits an instruction whose result is known during translation. Constants are built from up to four instructions;
-    /// only the final result is written if the intermediate ones are not visible.
+    /// Emits an instruction whose result is known at translation time. Constants are built from up to four
+    /// instructions; only the final result is written if the intermediate ones are not visible.
     pub(super) fn constant(&mut self, i: &Instruction, following: Option<&Instruction>) -> bool {
         let pc = self.pc;
         let imm = i.imm as i64 as u64;

@@ -150,7 +150,7 @@ impl Emitter<'_> {
     }
 
     /// Emits `dbar`. x86-64 preserves every order except that of a store before a later load, so a fence is needed only
-    /// if the hint requires that.
+    /// if the hint requires that order.
     fn barrier(&mut self, i: &Instruction) {
         const EARLIER_STORES: i32 = 1 << 2;
         const LATER_LOADS: i32 = 1 << 1;

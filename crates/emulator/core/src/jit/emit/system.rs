@@ -146,7 +146,7 @@ impl Emitter<'_> {
             // The unit of the condition flags may be disabled.
             End::Branch { .. } if matches!(instruction.op, Op::Bceqz | Op::Bcnez) => {
                 self.call_interpreter(instruction);
-                // The owner leaves after an instruction that sets the program counter.
+                // The owner executes the branch, which sets the program counter; exit afterwards.
                 self.exit_to_run_loop();
             }
             End::Branch { taken, next: fall } => {

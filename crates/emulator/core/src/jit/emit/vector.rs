@@ -141,7 +141,7 @@ impl Emitter<'_> {
         self.a.place(resume);
     }
 
-    /// `d = j * k ± a`. The host prefers the same NaN: that of its second operand, then of the first and the third.
+    /// `d = j * k ± a`. The host chooses the same NaN: that of its second operand, then its first, then its third.
     fn fused_by_sse_rules(&mut self, i: &Instruction, code: Pair, is_wide: bool) {
         let k = self.read_vector(i.k, A, is_wide);
         if k != sized(A, is_wide) {

@@ -143,7 +143,7 @@ impl Lowering<'_> {
     }
 
     /// FMAX and FMIN propagate NaNs, but the LSX instructions return the other operand. An addition propagates the NaN.
-    /// It has zeros in the other elements, where it could overflow or be inexact.
+    /// The other elements are set to zero, because they could overflow or be inexact.
     fn float_extreme(&mut self, i: Instruction) -> bool {
         let double = usize::from(i.is_double());
         let op = match i.op {

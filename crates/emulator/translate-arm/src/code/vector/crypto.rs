@@ -47,7 +47,7 @@ impl Lowering<'_> {
             _ => return false,
         };
         let d = self.lanes(i.rd(), true);
-        // Of N, the rounds of SHA-1 read only the first word.
+        // The rounds of SHA-1 read only the first word of N.
         let is_scalar = matches!(i.op, Op::Sha1c | Op::Sha1p | Op::Sha1m);
         let n = if is_scalar { i.rn() } else { self.lanes(i.rn(), true) };
         let has_two = matches!(i.op, Op::Aese | Op::Aesd | Op::Sha1su1 | Op::Sha256su0);

@@ -48,8 +48,8 @@ impl Lowering<'_> {
         number
     }
 
-    /// Copies of two operands whose lowest elements are repeated by `op`, so that the other elements raise no exceptions
-    /// of their own. One copy is in the destination, which the instruction overwrites.
+    /// Copies of two operands in which `op` repeats the lowest element, so that the other elements raise no additional
+    /// exceptions. One copy is in the destination, which the instruction overwrites.
     fn repeated(&mut self, op: La, [n, m]: [u8; 2], d: u8) -> [u8; 2] {
         let copy = |lowering: &mut Self, to: u8, from: u8| {
             lowering.assembler.immediate(op, to, from, 0);

@@ -248,7 +248,7 @@ impl Lowering<'_> {
         } else if first == 0 {
             self.assembler.three(La::VorV, d, n, n);
         } else if first == 8 && (d == n || d == m) {
-            // Selects two of four halves: those of the first register, then those of the second.
+            // Selects two of four halves, numbered from the first register to the second.
             let (other, halves) = if d == n { (m, 1 | 2 << 2) } else { (n, 3) };
             self.assembler.immediate(La::Vshuf4iD, d, other, halves);
         } else if first == 8 {

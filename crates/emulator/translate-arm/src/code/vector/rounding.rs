@@ -196,7 +196,7 @@ impl Lowering<'_> {
             self.spread(first, first, i);
             self.spread(second, second, i);
         } else if !i.is_whole() {
-            // The upper halves raise no exceptions of their own.
+            // The upper halves raise no additional exceptions.
             self.assembler.immediate(La::VreplveiD, first, first, 0);
             self.assembler.immediate(La::VreplveiD, second, second, 0);
         }

@@ -126,7 +126,8 @@ impl Lowering<'_> {
         self.put_lanes(d, is_whole);
     }
 
-    /// USHL and SSHL: shifts each lane by the lowest byte of the other operand, to the right if it is negative.
+    /// USHL and SSHL: shifts each lane left by the lowest byte of the other operand's lane, or right if that byte is
+    /// negative.
     fn shift_by_lanes(&mut self, i: Instruction) {
         let (d, is_whole, size) = (i.rd(), i.is_whole(), i.size());
         let is_signed = i.op == Op::SshlV;
@@ -170,7 +171,7 @@ impl Lowering<'_> {
         self.put_lanes(d, is_whole);
     }
 
-    /// Sets lanes to all ones whose unsigned value is less than the lane width.
+    /// Sets the lanes whose unsigned value is less than the lane width to all ones.
     fn within(&mut self, to: u8, from: u8, size: usize) {
         self.assembler.immediate(RIGHT[size], to, from, 3 + size as i32);
         self.assembler.immediate([La::VseqiB, La::VseqiH, La::VseqiW, La::VseqiD][size], to, to, 0);

@@ -206,7 +206,7 @@ enum Rounding {
     Away,
 }
 
-/// The rounding mode that the last letter of a mnemonic stands for.
+/// The rounding mode named by the last letter of a mnemonic.
 fn rounding_of(letter: char) -> Rounding {
     match letter {
         'n' => Rounding::To(RoundingMode::NearestEven),
@@ -218,7 +218,7 @@ fn rounding_of(letter: char) -> Rounding {
     }
 }
 
-/// Rounds to an integral number, and tells whether that changed it. The operand is not a NaN.
+/// Rounds to an integral number, and returns whether that changed it. The operand is not a NaN.
 fn integral<F: Format>(e: &Environment, value: u64, rounding: Rounding) -> (u64, bool) {
     let mode = match rounding {
         Rounding::Current => e.mode,

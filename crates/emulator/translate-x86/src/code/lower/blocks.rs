@@ -13,7 +13,7 @@ impl Lowering<'_> {
     pub fn all(&mut self) {
         let reachable = self.reachable;
         let leaders = &reachable.leaders;
-        // While planning, this comes last, because the states of the unit's own jumps have priority.
+        // During planning, the engine's entry is last, because the states of jumps within the unit have priority.
         let engine_entry = reachable.engine_entry;
         if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
             self.enter(engine_entry, leaders.first().copied());
@@ -47,7 +47,7 @@ impl Lowering<'_> {
                     }
                     self.begin(number, known, next, [false, true]);
                 }
-                // A loop that is entered in its middle: the state at its top comes from its end.
+                // A loop that is entered in its middle: its end determines the state at its top.
                 (false, None) if self.assembler.is_blank => {
                     (after_call, goes_on) = (false, false);
                     continue;
@@ -73,7 +73,7 @@ impl Lowering<'_> {
     }
 
     /// Records the state that a call within the unit leaves at its target, before the first planning round. A call may
-    /// come after its target, and loops keep their first planned state.
+    /// be after its target, and loops keep their first planned state.
     fn plan_call_states(&mut self) {
         let reachable = self.reachable;
         let calls = reachable.instructions().filter(|i| i.is_call_near());

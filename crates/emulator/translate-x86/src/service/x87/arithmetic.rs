@@ -36,8 +36,8 @@ fn quieted(value: Extended) -> Extended {
     from_bits((mantissa | QUIET, exponent))
 }
 
-/// Rounds a result to `precision` bits of mantissa. `down` is the result rounded toward zero, and `is_inexact` tells
-/// whether that lost bits. Returns the rounded result, whether it is inexact, and whether its magnitude was rounded up.
+/// Rounds a result to `precision` bits of mantissa. `down` is the result rounded toward zero, and `is_inexact` is true
+/// if that lost bits. Returns the rounded result, whether it is inexact, and whether its magnitude was rounded up.
 fn round_to_precision(
     down: Extended,
     is_inexact: bool,

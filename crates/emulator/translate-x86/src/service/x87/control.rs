@@ -75,7 +75,7 @@ impl Stack<'_, '_> {
         if matches!(self.m.instruction.memory_size().size(), 14 | 94) { 14 } else { 28 }
     }
 
-    /// Control, status and tag word. Addresses of the last instruction and its operand are not kept and read as zero.
+    /// Control, status and tag word. Addresses of the last instruction and its operand are not stored and read as zero.
     fn environment(&self) -> Vec<u8> {
         let words = words(self.m.state);
         let tag = |register: u8| {

@@ -85,7 +85,7 @@ pub(super) fn set_bits(state: &mut State, number: u8, (mantissa, exponent): (u64
     *word = *word & !(0xffff << shift) | u64::from(exponent) << shift;
 }
 
-/// Whether an instruction belongs to x87.
+/// Whether an instruction is an x87 instruction.
 pub(super) fn is_x87(i: &Instruction) -> bool {
     let code = format_mnemonic(i);
     code.starts_with('F') && !code.starts_with("FX")

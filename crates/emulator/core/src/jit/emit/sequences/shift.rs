@@ -132,7 +132,7 @@ fn rotated(mask: u64, bits: u64, right: Pair, left: Pair, subtract: Pair) -> Ste
     ]
 }
 
-/// The lower half of the result comes from j, the upper half from the old destination.
+/// The lower half of the result comes from j, and the upper half from the old destination.
 fn narrowing(mnemonic: &Mnemonic<'_>, to: Element, from: Element) -> Option<Steps> {
     if to.bits * 2 != from.bits {
         return None;
