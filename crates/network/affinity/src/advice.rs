@@ -41,15 +41,15 @@ const CLOSE_FRACTION: f64 = 0.99;
 pub struct Evaluation {
     /// The pair with the highest loss-weighted median.
     pub best: PairResult,
-    /// Pairs whose difference from it is not significant at 95 %.
+    /// Pairs whose difference from the best pair is not significant at 95 %.
     pub not_told_apart: Vec<Pair>,
     /// The recommended pair. The topology decides between the best pair and those that are within 1 % of it and not
     /// significantly different.
     pub choice: PairResult,
 }
 
-/// Ranks pairs by topology: flows closest to the NIC by the distance of their nodes first, then by class, then those on
-/// one node, as a cache may span several. CPU 0 comes last, because most other work runs on it.
+/// Ranks pairs by topology: first by the distance of the flow's node from the NIC, then by class, then pairs on one
+/// node before others, because a cache may span several nodes. CPU 0 is last, because most other work runs on it.
 pub fn candidates(places: &[CpuLocation], nic: &Nic, pairs: &[Pair]) -> Vec<Candidate> {
     let node_of = |cpu: u32| places.iter().find(|place| place.cpu == cpu).map(|place| place.node);
     let nodes = nic.nodes();

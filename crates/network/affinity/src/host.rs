@@ -168,7 +168,7 @@ pub trait Host: Sync {
     /// Topology of all online CPUs.
     fn places(&self) -> Vec<CpuLocation>;
 
-    /// Identity of this boot and network namespace. A change is undone only where it was made.
+    /// Identity of this boot and network namespace. A change is undone only on the host where it was made.
     fn identity(&self) -> Identity;
 
     /// The kernel's index of an interface. It stays the same when the interface is renamed.
@@ -198,8 +198,8 @@ pub trait Host: Sync {
         None
     }
 
-    /// Whether the settings disappear with the process that changes them, like the namespaces of the testbed. Then
-    /// nothing has to be restored.
+    /// Whether the settings disappear with the process that changes them, like the namespaces of the testbed. In that
+    /// case, nothing needs to be restored.
     fn ends_with_writer(&self) -> bool {
         false
     }
@@ -259,7 +259,7 @@ impl Tree {
 }
 
 impl Tree {
-    /// Runs `ask` in the network namespace that the tree shows.
+    /// Runs `ask` in the network namespace to which the tree belongs.
     fn in_namespace<T: Send>(&self, ask: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let Some(process) = self.namespace else { return self.with_drivers(ask) };
         let entered = || {
@@ -281,7 +281,8 @@ impl Host for Tree {
 
     fn write(&self, path: &str, text: &str) -> io::Result<()> {
         use io::Write;
-        // Do not create the file: a missing setting is an error. The newline makes an empty list a nonempty write.
+        // Do not create the file: a missing setting is an error. The newline makes the write nonempty even for an empty
+        // list.
         let mut file = fs::OpenOptions::new().write(true).truncate(true).open(self.root.path().join(path))?;
         file.write_all(format!("{text}\n").as_bytes())
     }

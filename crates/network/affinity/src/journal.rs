@@ -79,8 +79,8 @@ pub enum RestoreOutcome {
     },
     /// It no longer exists, like an ended thread, and needs no restoration.
     Ended,
-    /// It has the CPUs of a bound process that has ended, and belongs to a process that started later. It may have
-    /// inherited them, but this is not certain, so it was not changed.
+    /// Its affinity is that of a bound process that has ended, but the process started later. It may have inherited the
+    /// affinity, but this is not certain, so it was not changed.
     LeftBehind {
         /// Its CPUs.
         found: String,
@@ -275,7 +275,7 @@ impl<'a> Journal<'a> {
         if !setting.may_be_rounded() {
             return Err(JournalError::Foreign { setting: setting.clone(), found: now, ours: value.into() });
         }
-        // The stored value counts as this process's own, so that it is restored even if the process dies now.
+        // The stored value is treated as written by this process, so that it is restored even if the process dies now.
         self.changes[at].ours = vec![now.clone(), found.clone()];
         self.log.add(&[line(&now), line(&found)])?;
         setting.write(self.host, &found).map_err(refused)?;
@@ -307,7 +307,8 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// Gives the settings that follow others their original values again, as far as possible now. They stay recorded.
+    /// Restores the settings that depend on others to their original values, as far as possible now. They stay
+    /// recorded.
     pub fn reinstate(&self) {
         for change in self.changes.iter().filter(|change| change.setting.follows_others()) {
             let _ = change.put_back(self.host);
@@ -390,7 +391,7 @@ impl<'a> Journal<'a> {
     /// Restores all settings, the last changed first.
     ///
     /// # Errors
-    /// If the journal cannot be written. The settings are restored anyway.
+    /// If the journal cannot be written. The settings are restored even then.
     pub fn restore(mut self) -> Result<Restored, JournalError> {
         // Restore even if the inherited values could not be recorded.
         let _ = self.inherit();
@@ -434,8 +435,9 @@ impl<'a> Journal<'a> {
         Ok(restored)
     }
 
-    /// Turns GRO on if `wants` needs it and GRO is among the changes, so that it is restored later. Without GRO, an
-    /// interface such as veth has no NAPI queues and refuses to turn threaded NAPI off. Returns whether GRO is on now.
+    /// Turns GRO on if `wants` needs it and the journal has a change of GRO, so that GRO is restored later. Without
+    /// GRO, an interface such as veth has no NAPI queues and refuses to turn threaded NAPI off. Returns whether GRO is
+    /// on now.
     fn gro_on(&self, changes: &mut [Change], wants: &Change) -> bool {
         let Setting::Threaded(interface) = &wants.setting else { return false };
         let gro = Setting::Driver { interface: interface.clone(), fact: DriverProperty::Gro };

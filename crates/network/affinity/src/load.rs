@@ -35,7 +35,7 @@ pub struct Iperf {
 
 /// Upper bound of plausible rates in Gb/s, a thousand times the fastest links.
 pub const MAX_GBPS: f64 = 1e6;
-/// One bit per second in Gb/s. Lower rates count as no traffic.
+/// One bit per second in Gb/s. Lower rates are treated as no traffic.
 pub const MIN_GBPS: f64 = 1e-9;
 /// Upper bound of the CPUs used by the remote end.
 pub const MAX_CPUS: f64 = longma_cpu_set::MAX_CPU as f64;
@@ -162,7 +162,7 @@ fn command_rate(printed: &str) -> Result<Rate, LoadError> {
     Ok(Rate { gbps, ..Rate::default() })
 }
 
-/// The last rate on a line in Gb/s. A line with a bare number counts as Gb/s.
+/// The last rate on a line in Gb/s. A bare number is in Gb/s.
 fn line_rate(line: &str) -> Option<f64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     if let [only] = words[..]

@@ -2,7 +2,7 @@
 //! ends share the host's cores and caches.
 //!
 //! The namespaces have no names. Each one belongs to a helper process that ends with this process, and the kernel then
-//! removes the namespaces and the pair. Nothing is left over, even after SIGKILL.
+//! removes the namespaces and the pair. This happens even after SIGKILL.
 //!
 //! Source: unshare(2), network_namespaces(7), veth(4).
 
@@ -58,7 +58,7 @@ pub enum NetnsTestbedError {
 /// A program that waits for the end of its input, to keep a namespace alive.
 const HOLDER_PROGRAM: &str = "cat";
 
-/// A network namespace with its own /sys. It lives as long as its idle helper process.
+/// A network namespace with its own /sys. It exists as long as its idle helper process.
 struct Namespace {
     holder: Child,
 }

@@ -1,5 +1,5 @@
-//! Distances between NUMA nodes, from a NIC's node. They decide which node comes next when the NIC's own has no CPUs, or
-//! none that may be used.
+//! Distances between NUMA nodes, from a NIC's node. They determine the next node if the NIC's node has no CPUs, or none
+//! that may be used.
 //!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-node (distance: one number for each online node, in ascending
 //! order); ACPI specification, System Locality Information Table (10 within a node; others are larger).

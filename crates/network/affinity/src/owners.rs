@@ -15,10 +15,10 @@ pub struct SocketOwner {
     pub descriptor: u32,
 }
 
-/// Number of lookups after which a socket that was not found is searched for again. It may belong to the kernel or
-/// another container.
+/// Number of lookups after which a socket that was not found is searched for again. The socket may belong to the kernel
+/// or another container.
 const RETRY_AFTER_LOOKUPS: u32 = 10;
-/// Maximum number of processes searched in one lookup. The others follow in later lookups.
+/// Maximum number of processes searched in one lookup. The remaining processes are searched in later lookups.
 const MAX_PROCESSES: usize = 4096;
 
 /// Cache of socket owners.

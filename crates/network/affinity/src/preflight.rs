@@ -371,7 +371,7 @@ fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
         let words = format!("{layers}: packets are steered at the queues of those below");
         findings.good("layers", words);
     }
-    // The others may carry the traffic, as in a bond.
+    // The other interfaces may carry the traffic, as in a bond.
     let is_down = |nic: &&Nic| nic.state == "down";
     for lower in nic.lower.iter().filter(is_down) {
         let advice =

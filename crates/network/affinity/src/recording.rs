@@ -31,7 +31,7 @@ use std::io;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
-/// A description for users of what a recording leaves out.
+/// The description, for users, of the data that a recording leaves out.
 pub const LEFT_OUT: &str = "left out: hardware addresses, the boot's ID and time, keys of RSS, command lines, other processes; \
     replaced: network addresses of flows, names and numbers of their programs; kept: names of interfaces, ports of flows";
 

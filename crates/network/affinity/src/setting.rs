@@ -160,7 +160,7 @@ impl Setting {
         }
     }
 
-    /// The interface that it belongs to, if any.
+    /// The interface of the setting, if any.
     pub fn interface(&self) -> Option<&Interface> {
         match self {
             Self::Rps { interface, .. }
@@ -275,8 +275,8 @@ impl Setting {
         }
     }
 
-    /// Returns whether the kernel or the driver may store another number than the one that was written: drivers round
-    /// ring sizes and delays, and limit others.
+    /// Returns whether the kernel or the driver may store a different number from the one written: drivers round ring
+    /// sizes and delays, and limit other settings.
     pub fn may_be_rounded(&self) -> bool {
         matches!(
             self,

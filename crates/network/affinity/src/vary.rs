@@ -334,7 +334,7 @@ impl FromStr for Variation {
     }
 }
 
-/// All combinations, the one of the first values first. One empty variant if there are no variations.
+/// All combinations, starting with that of the first values. One empty variant if there are no variations.
 pub fn variants(variations: &[Variation]) -> Vec<Variant> {
     variations.iter().fold(vec![Variant::new()], |variants, variation| {
         let with = |variant: &Variant, value: &Value| {

@@ -33,7 +33,7 @@ pub const MAX_FLOWS: usize = 64;
 const BUSY: f64 = 125_000.0;
 /// Maximum number of threads per process whose system call is read.
 const MAX_THREADS: usize = 256;
-/// Fraction of a process's CPU time above which one thread counts as its only busy thread.
+/// Fraction of a process's CPU time above which a thread is considered its only busy thread.
 const NEARLY_ALL: f64 = 0.9;
 /// Ticks per second in /proc (USER_HZ), the same on all architectures.
 const TICKS: f64 = 100.0;
@@ -342,7 +342,7 @@ impl Watch {
         for (socket, flow) in busy {
             let mut flow = flow.clone();
             match owners.get(&socket.inode) {
-                // The kernel has UDP sockets of its own, for tunnels.
+                // The kernel itself has UDP sockets, for tunnels.
                 None => unowned += usize::from(flow.protocol == Protocol::Tcp),
                 Some(owner) => {
                     let team =

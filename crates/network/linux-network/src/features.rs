@@ -1,5 +1,5 @@
-//! The features of an interface, such as `tx-tcp6-segmentation`: which can be changed, which are requested, and which are
-//! active. An offload of ethtool(8), such as TSO, stands for several of them.
+//! The features of an interface, such as `tx-tcp6-segmentation`: which can be changed, which are requested, and which
+//! are active. An offload of ethtool(8), such as TSO, comprises several features.
 //!
 //! Source: Linux include/uapi/linux/ethtool.h (struct ethtool_sset_info, ethtool_gstrings, ethtool_gfeatures,
 //! ethtool_sfeatures), net/ethtool/ioctl.c; Documentation/networking/netdev-features.rst.
@@ -44,7 +44,7 @@ pub fn get(interface: &str) -> io::Result<Vec<Feature>> {
     Ok(read(names, &words))
 }
 
-/// Requests features to be on or off. Others stay as they are.
+/// Requests features to be on or off. Other features are unchanged.
 ///
 /// # Errors
 /// The kernel's error; `Unsupported` for a name that the kernel does not know.

@@ -1,6 +1,6 @@
-//! What Linux reports about the network interfaces and sockets of the calling thread's network namespace, and what it lets
-//! a program change: by the ethtool ioctl, rtnetlink, generic netlink and sock_diag. Nothing here is recorded or
-//! restored; `longma-affinity` does that.
+//! Reads and changes properties of the network interfaces and sockets in the calling thread's network namespace,
+//! through the ethtool ioctl, rtnetlink, generic netlink and sock_diag. Nothing here is recorded or restored;
+//! `longma-affinity` does that.
 
 pub mod ethtool;
 pub mod features;

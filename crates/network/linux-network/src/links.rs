@@ -13,7 +13,7 @@ use std::time::Duration;
 /// By name: the index, and the hardware address if it has six bytes.
 pub type Links = BTreeMap<String, (u32, Option<String>)>;
 
-/// Interfaces come and go, so /sys and the kernel count as different only after several comparisons.
+/// Interfaces appear and disappear, so /sys and the kernel are considered different only after several comparisons.
 const MAX_COMPARISONS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(50);
 

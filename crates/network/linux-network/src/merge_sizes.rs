@@ -1,4 +1,4 @@
-//! Sizes up to which the kernel merges received segments, and leaves sent ones for the driver to segment (BIG TCP).
+//! The maximum sizes of merged received segments, and of packets that are sent to the driver unsegmented (BIG TCP).
 //!
 //! Source: ip-link(8) (gso_max_size, gro_max_size and their IPv4 forms); Linux include/uapi/linux/if_link.h,
 //! net/core/dev.c (netif_set_gro_max_size also changes the size of IPv4 if the new one is small), net/core/rtnetlink.c.
@@ -16,7 +16,7 @@ pub fn get(interface: &str, size: DriverProperty) -> io::Result<u64> {
     of(&attributes(interface)?, size).map(u64::from).ok_or_else(|| io::ErrorKind::Unsupported.into())
 }
 
-/// Sets a size of `interface`. The other sizes keep their values.
+/// Sets a size of `interface`. The other sizes are unchanged.
 ///
 /// # Errors
 /// The kernel's error; `Unsupported` for a size that it does not report or that cannot be set.

@@ -10,7 +10,7 @@ const GET_COALESCE: u32 = 0x0e;
 const SET_COALESCE: u32 = 0x0f;
 /// Words of the mask of queues: MAX_NUM_QUEUE is 4096.
 const MASK_WORDS: usize = 128;
-/// Words of the structure of one queue, of which the first is the command.
+/// The number of words in the structure of one queue, including the command.
 pub const WORDS: usize = 23;
 
 /// Reads the coalescing of these queues, which must be sorted. The words are those of `struct ethtool_coalesce`.

@@ -112,7 +112,7 @@ fn has_ports(fields: u64) -> Option<bool> {
     }
 }
 
-/// Header fields hashed for a kind of connection; `None` if the driver does not report them.
+/// Header fields hashed for a type of connection; `None` if the driver does not report them.
 fn fields(interface: &str, kind: u32) -> Option<u64> {
     // struct ethtool_rxnfc: command, kind, and the fields as 64 bits, followed by space for the rest.
     let mut words = [0u32; 64];

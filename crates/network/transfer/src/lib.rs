@@ -124,7 +124,7 @@ pub fn run(server: impl ToSocketAddrs, request: &Request) -> Result<Report, Tran
     }
 }
 
-/// Serves clients until the listener fails, each on a thread of its own.
+/// Serves clients until the listener fails, each on a separate thread.
 ///
 /// # Errors
 /// If connections cannot be accepted.

@@ -15,7 +15,7 @@ const ORIGIN: u8 = 5;
 const COPIED: u8 = 1;
 /// Unfinished sends after which reports are read. The kernel limits the memory for them (net.core.optmem_max).
 const MAX_PENDING: u64 = 64;
-/// Interval at which reports are looked for.
+/// Interval at which reports are polled.
 const NAP: Duration = Duration::from_micros(50);
 
 /// What became of the sends without copies.
@@ -25,7 +25,7 @@ pub struct Completions {
     pub sends: u64,
     /// Those that the kernel reported as finished.
     pub completed: u64,
-    /// Those of them whose data it copied nevertheless.
+    /// The zero-copy sends whose data the kernel copied nevertheless.
     pub copied: u64,
 }
 
@@ -102,7 +102,7 @@ impl<'a> ZeroCopySender<'a> {
         Ok(self.completions)
     }
 
-    /// Reads the reports that are there.
+    /// Reads the available reports.
     fn look(&mut self) -> io::Result<()> {
         let mut space = nix::cmsg_space!(libc::sock_extended_err, libc::sockaddr_in6);
         let flags = MsgFlags::MSG_ERRQUEUE | MsgFlags::MSG_DONTWAIT;

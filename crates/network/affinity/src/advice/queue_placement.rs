@@ -224,7 +224,7 @@ fn groups(
             groups.push(Group { node: *number, interfaces, flows, applications });
         }
     }
-    // The pair's group comes first.
+    // The pair's group is first.
     groups.sort_by_key(|group| !group.flows.contains(pair.flow));
     groups
 }

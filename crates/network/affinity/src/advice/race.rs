@@ -1,8 +1,8 @@
-//! Chooses which pairs to measure in order to find the best one: a few of each kind once, more of the leading kinds,
-//! and the best ones often.
+//! Chooses which pairs to measure in order to find the best one: a few of each class once, more of the leading classes,
+//! and the best pairs often.
 //!
 //! Source: successive halving (Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits, ICML 2013).
-//! Pairs with the same topology initially count as one arm.
+//! Pairs with the same topology initially form one arm.
 
 use super::Candidate;
 use crate::analysis::{Analysis, PairResult};

@@ -229,7 +229,7 @@ fn costs(sample: &Sample, header: &Header) -> Costs {
         let shares: Option<f64> = cpus.iter().map(|cpu| kernel.cpus.get(cpu).map(share)).sum();
         shares.map(|shares| shares * kernel.seconds * 1e3 / gbit)
     };
-    // The sum over both CPUs, or nothing if one is missing: a partial sum would look like a low cost.
+    // The sum over both CPUs, or `None` if one value is missing, because a partial sum would look like a low cost.
     let counted = |count: fn(&crate::counters::HardwareCounts) -> Option<f64>, scale: f64| {
         let sum: Option<f64> = cpus.iter().map(|cpu| hardware.get(cpu).and_then(count)).sum();
         sum.map(|sum| sum / scale / gbit)

@@ -76,7 +76,7 @@ pub struct KernelCounts {
     pub interrupts: BTreeMap<u32, u64>,
     /// NET_RX softirqs of each CPU.
     pub receptions: BTreeMap<u32, u64>,
-    /// Packets that the protocols of each CPU processed. Merged ones count as one.
+    /// Packets that the protocols of each CPU processed. Merged packets count as one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub packets: BTreeMap<u32, u64>,
     /// Packets dropped because the backlog of each CPU was full.
@@ -249,8 +249,8 @@ fn softnet(text: &str, online: &[u32]) -> BTreeMap<u32, [u32; 3]> {
     text.lines().enumerate().filter_map(line).collect()
 }
 
-/// Sums, by CPU, of the lines of a table whose header names the CPUs. Lines with fewer columns are counts of the whole
-/// host and are skipped.
+/// The sum of each CPU's column over the lines of a table whose header names the CPUs. Lines with fewer columns are
+/// counts of the whole host and are skipped.
 fn by_cpu(table: &str, wanted: impl Fn(&str) -> bool) -> BTreeMap<u32, u64> {
     let mut lines = table.lines();
     let head = lines.next().unwrap_or_default();

@@ -12,7 +12,7 @@ use crate::setting::Interface;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Kind of an interface.
+/// Type of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -56,7 +56,7 @@ impl Kind {
     }
 }
 
-/// Kind of an interface, from its files.
+/// Type of an interface, from its files.
 pub(super) fn kind(host: &dyn Host, name: &Interface) -> Kind {
     let base = format!("sys/class/net/{name}");
     let files = host.names(&base);
@@ -125,8 +125,8 @@ fn below(host: &dyn Host, name: &Interface) -> Vec<Interface> {
     names(words.chain(host.names(&format!("{base}/brif"))).collect())
 }
 
-/// The physical interfaces below an interface, without duplicates. If some of them have a device, only these count: the
-/// other ports of a bridge lead to guests and containers.
+/// The physical interfaces below an interface, without duplicates. If some of them have a device, the others are
+/// ignored: these ports of a bridge lead to guests and containers.
 pub(super) fn physical(host: &dyn Host, name: &Interface) -> Vec<Nic> {
     let mut found: Vec<Nic> = Vec::new();
     let (mut seen, mut open) = (BTreeSet::from([name.clone()]), vec![name.clone()]);

@@ -110,7 +110,7 @@ pub enum JournalError {
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// The error.
         why: &'static str,
     },
     /// Another version wrote the journal.

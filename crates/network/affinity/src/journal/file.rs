@@ -1,9 +1,9 @@
 //! The journal's file: checksummed lines, its lock, and compaction when most lines are obsolete.
 //!
 //! Every line is `JSON NUMBER CHECKSUM`, where NUMBER and CHECKSUM are eight hexadecimal digits. The checksum is a
-//! CRC-32 of everything before it. The header's number is the count of lines after it; the other lines are numbered
-//! consecutively, so a damaged or missing line is detected. A line is written before it is counted, and counted before
-//! its change is made. So an uncounted or incomplete last line has had no effect.
+//! CRC-32 of everything before it. The header's number is the count of lines after it, and the other lines are numbered
+//! consecutively, so that a damaged or missing line is detected. A line is written before it is counted, and counted
+//! before its change is made. So an uncounted or incomplete last line has had no effect.
 
 use super::{Change, Header, JournalError, Line};
 use rustix::fs::{FlockOperation, OFlags};

@@ -18,9 +18,9 @@ const MIN_COMPACTION_LINES: usize = 1024;
 type InheritedValues = Vec<(String, Vec<String>)>;
 
 impl Journal<'_> {
-    /// Records threads that inherited their affinity from threads bound by this journal. It finds threads of the same
-    /// process and of its children, as long as the process lives. Threads that have ended are dropped, since they need
-    /// no restoration.
+    /// Records threads that inherited their affinity from threads bound by this journal. It identifies threads of the
+    /// same process and of its children, as long as the process lives. Threads that have ended are dropped, since they
+    /// need no restoration.
     ///
     /// # Errors
     /// If the journal cannot be written.
@@ -75,7 +75,8 @@ impl Journal<'_> {
 
     /// The processes in a group or session that an ended process of `bound` led. Notes others that may be its children.
     fn orphans(&mut self, bound: &BTreeMap<u32, InheritedValues>) -> Vec<(u32, InheritedValues)> {
-        // A zombie is listed until its parent waits for it. A process whose first thread has ended lives on in the others.
+        // A zombie is listed until its parent waits for it. A process whose first thread has ended continues in its
+        // other threads.
         let lives = |process: u32, thread: u32| {
             threads::stat(self.host, process, thread).is_some_and(|stat| !stat.has_ended)
         };

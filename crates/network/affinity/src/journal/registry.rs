@@ -1,5 +1,5 @@
 //! The registry of journals: a folder of the host with a file for each journal in use, which holds its path. A run with
-//! another journal finds in it what a killed run left changed.
+//! another journal finds the settings that a killed run left changed.
 
 use super::{Change, file};
 use crate::host::Host;

@@ -1,5 +1,5 @@
 //! Checks the prerequisites of sweeps and the tuner on this system: programs, permissions, and system calls that a
-//! container or a filter may block. Each one is tried without lasting effects.
+//! container or a filter may block. Each prerequisite is tried without lasting effects.
 //!
 //! Source: capabilities(7), unshare(2), sched_setaffinity(2), seccomp(2).
 

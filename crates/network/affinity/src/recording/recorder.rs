@@ -26,7 +26,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Files that no code reads, for people who study the recording.
+/// Files that no code reads, included for people who study the recording.
 const FOR_PEOPLE: [&str; 2] = ["proc/sys/kernel/osrelease", "proc/cpuinfo"];
 
 /// Permissions of the file, before the umask.

@@ -1,6 +1,7 @@
 //! The values of an interface's NAPI instances, and CPUs and scheduling of the threads that poll them. Settings of the
 //! interface replace them: its own timeouts are written to all instances, and offloads, rings or threaded NAPI may make
-//! new instances and threads. So they are recorded before such a setting is changed, and restored after it.
+//! new instances and threads. They are therefore recorded before one of these settings of the interface is changed, and
+//! restored afterwards.
 //!
 //! Source: Linux Documentation/networking/napi.rst (persistent configuration, threaded NAPI), net/core/dev.c
 //! (netdev_set_gro_flush_timeout, netif_set_threaded, napi_kthread_create: `napi/NAME-ID`), proc(5).
@@ -47,7 +48,7 @@ pub(super) fn read(host: &dyn Host, interface: &str) -> io::Result<String> {
     Ok(serde_json::to_string(&recorded)?)
 }
 
-/// Gives the instances the values in `text`, by their numbers. Instances that were made anew take those of the missing
+/// Sets the instances to the values in `text`, by their numbers. Recreated instances receive the values of missing
 /// ones, in order.
 ///
 /// # Errors
@@ -172,7 +173,7 @@ fn set_state(host: &dyn Host, thread: u32, wanted: &ThreadState) -> io::Result<(
     Ok(())
 }
 
-/// The values of `wanted` that are not those of `now`.
+/// The values of `wanted` that differ from those of `now`.
 fn differing(now: &NapiValues, wanted: &NapiValues) -> NapiValues {
     NapiValues {
         defer_hard_irqs: wanted.defer_hard_irqs.filter(|_| now.defer_hard_irqs != wanted.defer_hard_irqs),

@@ -1,5 +1,5 @@
-//! Interrupt coalescing of single queues, which that of the interface replaces. Drivers with one value for all queues have
-//! none.
+//! Interrupt coalescing of single queues. Changing the coalescing of the interface replaces it. Drivers with one value
+//! for all queues have none.
 
 use crate::host::Host;
 use longma_linux_network::queue_coalescing::WORDS;

@@ -1,5 +1,5 @@
-//! TCP segmentation offload: several features of an interface, one for each kind of segments. `ethtool -K NAME tso` sets all
-//! of them, and so does a sweep. Each had its own value before, so the value that is restored names them.
+//! TCP segmentation offload: several features of an interface, one for each type of segment. `ethtool -K NAME tso` sets
+//! all of them, and so does a sweep. Each had its own value before, so the value that is restored names them.
 
 use crate::host::Host;
 use std::io;
@@ -44,7 +44,8 @@ pub(super) fn write(host: &dyn Host, interface: &str, text: &str) -> io::Result<
     host.request_features(interface, &requests)
 }
 
-/// Returns whether the same features are requested. A single digit stands for all features, and whether any is active.
+/// Returns whether the same features are requested. A single digit represents all features: whether any of them is
+/// active.
 pub(super) fn means_same(one: &str, other: &str) -> bool {
     let all_are = |text: &str, is_on: bool| {
         text.split(' ').next().and_then(bit) == Some(is_on)
@@ -117,7 +118,7 @@ mod tests {
     fn requested_but_inactive_features_are_not_on() {
         assert!(!means_same("0 tx-tcp-segmentation=1", "1"));
         assert!(!means_same("0 tx-tcp-segmentation=1", "0"));
-        // What is active depends on other settings.
+        // Which features are active depends on other settings.
         assert!(means_same("0 tx-tcp-segmentation=1", "1 tx-tcp-segmentation=1"));
         assert!(!means_same("1 tx-tcp-segmentation=1", "1 tx-tcp6-segmentation=1"));
     }

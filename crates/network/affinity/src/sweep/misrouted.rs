@@ -31,11 +31,11 @@ pub struct MisroutedFlow {
     pub cpu: u32,
     /// Fraction of the events on CPU `cpu`.
     pub other_share: f64,
-    /// The kind of the counted events.
+    /// The type of the counted events.
     pub what: Evidence,
 }
 
-/// A kind of events that shows which CPU processed a flow.
+/// A type of event that shows which CPU processed a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Evidence {

@@ -137,8 +137,8 @@ fn mixed<T: Clone>(all: &[T], random: &mut SplitMix64) -> Vec<T> {
     all
 }
 
-/// Makes the runs of `plan` that `results` does not hold, and calls `tell` for each. The caller restores the settings
-/// with the journal.
+/// Makes the runs of `plan` that are missing from `results`, and calls `tell` for each. The caller restores the
+/// settings with the journal.
 ///
 /// # Errors
 /// If a setting cannot be changed or another program changed it, a result cannot be written, or the load fails
@@ -258,9 +258,9 @@ fn preserve(base: &Base, journal: &mut Journal<'_>) -> Result<(), JournalError> 
     Ok(())
 }
 
-/// Applies `variant`. If anything changes, first restores all varied settings to their original values: what an
-/// interface accepts, and what a setting means, depends on the other settings. Otherwise, the result would depend on the
-/// order of the runs.
+/// Applies `variant`. If anything changes, first restores all varied settings to their original values, because the
+/// values that an interface accepts, and the effect of a setting, depend on the other settings. Otherwise, the result
+/// would depend on the order of the runs.
 fn vary(
     setup: &Setup<'_>,
     journal: &mut Journal<'_>,
@@ -326,8 +326,8 @@ fn either_way(
     apply(journal, &settings)
 }
 
-/// Applies settings in this order. Retries rejected ones as long as others are accepted, because one may depend on
-/// another.
+/// Applies settings in this order. Retries rejected settings as long as others are accepted, because one setting may
+/// depend on another.
 fn apply(journal: &mut Journal<'_>, settings: &[(Setting, String)]) -> Result<(), JournalError> {
     let mut left: Vec<&(Setting, String)> = settings.iter().collect();
     while !left.is_empty() {

@@ -366,7 +366,7 @@ fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
     let mut sample = |(line, text): (usize, &str)| {
         let sample: Sample = plain(text).map_err(|why| damaged(line, why))?;
         sample.check(&header).map_err(|why| damaged(line, why))?;
-        // A failed run is repeated. A successful or rejected one is not.
+        // A failed run is repeated. Successful and rejected runs are not repeated.
         let run = (sample.pair, sample.repeat, sample.variant.clone());
         let is_duplicate = finished.contains(&run);
         if is_duplicate {

@@ -107,7 +107,7 @@ impl Links {
         self.begins.len() - 1
     }
 
-    /// The links of one of them.
+    /// The links of a single object.
     pub fn of_one(&self, one: usize) -> &[(usize, f64)] {
         &self.all[self.begins[one]..self.begins[one + 1]]
     }
@@ -167,7 +167,7 @@ impl<'a> Layout<'a> {
         let (mut core, mut group, mut socket) = (Vec::new(), Vec::new(), Vec::new());
         for (at, place) in places.iter().enumerate() {
             index[place.cpu as usize] = Some(at);
-            // A CPU without a reported core is a core of its own.
+            // A CPU without a reported core is treated as a separate core.
             let first = place.core.iter().min().copied().unwrap_or(place.cpu);
             core.push(cores.of((place.socket, first)));
             group.push(groups.of((place.socket, place.node, place.last_cache.as_ref())));
@@ -280,7 +280,7 @@ impl<'a> Layout<'a> {
         self.open_of_thread[thread]
     }
 
-    /// Number of kinds of threads.
+    /// Number of thread types.
     pub fn kinds(&self) -> usize {
         self.opens.len()
     }

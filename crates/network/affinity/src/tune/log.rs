@@ -1,5 +1,5 @@
-//! The tuner's decision log: which setting was changed and why. JSON lines in two rotating files of limited size.
-//! Nothing is restored from it.
+//! The tuner's decision log: which setting was changed and why. JSON lines in two rotating files of limited size. It is
+//! not used to restore settings.
 
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Size in bytes at which the file is rotated. The previous rotated file is overwritten.
 pub const MAX_LOG_BYTES: u64 = 512 << 10;
 
-/// Kind of a decision.
+/// Type of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DecisionKind {

@@ -23,7 +23,7 @@ const MAX_REQUEST: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Number of clients that are served at once.
 const MAX_CLIENTS: usize = 32;
-/// Interval at which a further client waits for its turn.
+/// Interval at which a client that exceeds the limit checks whether it can be served.
 const NAP: Duration = Duration::from_millis(10);
 
 /// The metrics.
@@ -138,7 +138,7 @@ pub struct Exporter {
 }
 
 impl Exporter {
-    /// Listens on `address`. A thread for each client, up to [`MAX_CLIENTS`], serves it, and ends with the process.
+    /// Listens on `address`. Each client, up to [`MAX_CLIENTS`], is served by a thread that ends with the process.
     ///
     /// # Errors
     /// The error of the operating system: the address is in use.

@@ -101,7 +101,7 @@ impl Tuner {
     /// journal it makes a dry run.
     ///
     /// # Errors
-    /// If the journal cannot be written. Then nothing is changed.
+    /// If the journal cannot be written. In that case, nothing is changed.
     pub fn step(
         &mut self,
         observation: &Observation,
@@ -358,8 +358,8 @@ fn by_interface(queues: &[Queue]) -> BTreeMap<&Interface, Vec<usize>> {
     all
 }
 
-/// The queues that a flow may arrive on: of each interface the one that it is hashed to, if known and unique; otherwise
-/// all queues of the interface.
+/// The queues on which a flow may arrive: for each interface, the queue to which the flow is hashed, if that is known
+/// and unique, and otherwise all queues of the interface.
 fn queues_of(flow: &Flow, queues: &[Queue], by_interface: &BTreeMap<&Interface, Vec<usize>>) -> Vec<usize> {
     let of_interface = |(interface, number): &(Interface, Option<u32>)| {
         let all = by_interface.get(interface).map_or(&[][..], |all| all);

@@ -20,14 +20,14 @@ pub mod costs {
     /// Added to [`STACKED`] in proportion to the part of the CPU's bytes that are not the busiest queue's, so that
     /// queues that must share CPUs do so evenly.
     pub const UNEVEN: f64 = 0.65;
-    /// A flow on the node closest to its NIC's node. If the NIC's node has no CPUs, the closest node with CPUs counts
-    /// as the NIC's.
+    /// A flow on the node closest to its NIC's node. If the NIC's node has no CPUs, the closest node with CPUs is
+    /// treated as the NIC's.
     pub const FAR: f64 = 2.0;
     /// Added to [`FAR`] on the farthest node, and in proportion to the distance on those between.
     pub const FARTHER: f64 = 0.5;
-    /// A queue whose packets are processed wherever they arrive, as for the middle class.
+    /// A queue whose packets are processed on an unknown CPU; the cost is that of the middle class.
     pub const UNSTEERED: f64 = 2.0;
-    /// Load above which a CPU counts as full. Below 1, to leave room for variation.
+    /// Load above which a CPU is considered full. Less than 1, to allow for variation.
     pub const FULL: f64 = 0.9;
     /// Load of one CPU above [`FULL`]: as much as if all bytes were in the worst class.
     pub const OVERLOAD: f64 = 4.0;

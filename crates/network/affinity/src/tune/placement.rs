@@ -96,13 +96,14 @@ pub struct Placement<'a> {
     pub threads: Vec<Rc<Cpus>>,
     /// The CPUs of a thread that [`Placement::take_thread`] has removed: none.
     nowhere: Rc<Cpus>,
-    /// Load of each CPU, without that of threads which may run on its whole group.
+    /// Load of each CPU, without the load of threads that may run on its whole group.
     loads: Vec<f64>,
     /// Load of these threads on each CPU of a group. Threads are often bound to whole groups, or nowhere.
     group_load: Vec<f64>,
     /// Upper bound of `loads` of each group's CPUs.
     group_peak: Vec<f64>,
-    /// Queues with bytes on each CPU, and the number of the others. An interface may have very many queues without flows.
+    /// Queues with traffic on each CPU, and the number of queues without traffic. An interface may have very many
+    /// queues without flows.
     on_cpu: Vec<Vec<usize>>,
     idle_on_cpu: Vec<usize>,
     /// Sum and maximum of their weights.
@@ -193,7 +194,7 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// The difference in cost that a change would make.
+    /// The difference in cost due to a change.
     pub fn tried(&mut self, change: &Change) -> f64 {
         match change {
             Change::Queue(queue, cpu) => {
@@ -256,7 +257,7 @@ impl<'a> Placement<'a> {
         cpus
     }
 
-    /// Lets a removed thread run on these CPUs.
+    /// Adds a removed thread to these CPUs.
     pub fn put_thread(&mut self, thread: usize, cpus: Rc<Cpus>) {
         let part = self.part(thread, cpus.list.len());
         cpus.whole.iter().for_each(|group| self.group_load[*group] += part);
@@ -359,7 +360,7 @@ impl<'a> Placement<'a> {
         costs::OVERLOAD * (of_whole.sum::<f64>() + self.more_overload(&cpus.rest, part))
     }
 
-    /// The same for CPUs of one group, without a look at each if all have room.
+    /// The same for CPUs of one group; does not examine each CPU if all have capacity.
     pub fn thread_overload_in(&self, thread: usize, group: usize, cpus: &[Cpu]) -> f64 {
         let part = self.part(thread, cpus.len());
         if self.has_room(group, part) { 0.0 } else { costs::OVERLOAD * self.more_overload(cpus, part) }

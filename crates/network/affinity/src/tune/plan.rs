@@ -37,7 +37,7 @@ pub struct Move {
     pub after: f64,
 }
 
-/// Gain that makes a plan worth its changes: one class for a twentieth of all bytes.
+/// Minimum gain of a plan for each change: one class for a twentieth of all bytes.
 pub const MARGIN: f64 = 0.05;
 /// A placement from scratch replaces the nearest good one only if it costs less by this fraction, too.
 const FRESH_FRACTION: f64 = 0.2;

@@ -16,7 +16,7 @@ const MARK: &str = "# Written by `longma affinity tune --install`.";
 /// Why the unit is not installed.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// A word cannot be part of a unit.
+    /// A word cannot be written in a unit.
     #[error("`{}` has characters that a systemd unit cannot have", longma_text::sanitize(.0))]
     Word(String),
     /// The path holds a file that this command did not write.
@@ -48,7 +48,8 @@ pub enum InstallError {
 /// may be written again.
 ///
 /// # Errors
-/// If a word cannot be quoted, another file or a unit with other options is in its place, or it cannot be written.
+/// A word cannot be quoted, a different file or a unit with other options exists at the path, or the unit cannot be
+/// written.
 pub fn install(
     folder: &Path,
     program: &Path,
@@ -135,7 +136,7 @@ fn unit(program: &Path, options: &[String], journal: &Path) -> Result<String, In
     ))
 }
 
-/// Quotes a word, so that systemd expands nothing in it.
+/// Quotes a word so that systemd expands nothing in it.
 fn quoted(word: &str) -> Result<String, InstallError> {
     if word.chars().any(|letter| is_control_or_invisible(letter) || letter == char::REPLACEMENT_CHARACTER) {
         return Err(InstallError::Word(word.into()));

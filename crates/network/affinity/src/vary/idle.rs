@@ -104,7 +104,7 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
     variations.iter().filter_map(words).collect()
 }
 
-/// Returns whether an interrupt has a CPU of its own, from which the driver derives the queue for a CPU.
+/// Returns whether an interrupt has a CPU to itself, from which the driver derives the queue for a CPU.
 fn has_own_cpus(nic: &Nic) -> bool {
     nic.irqs.iter().any(|irq| irq.cpus.as_ref().is_some_and(|cpus| cpus.len() == 1))
 }

@@ -2,8 +2,9 @@
 //! filters and aRFS; and in a virtual machine, a driver may report a table that the device does not use. The interrupts
 //! of the queues show it.
 //!
-//! Source: measured with virtio_net of Linux 6.1, which sends its table to the device only with `ethtool -X`; until then
-//! the tap device (drivers/net/tun.c, tun_automq_select_queue) returns a flow by the queue that it was last sent by.
+//! Source: measured with virtio_net of Linux 6.1, which sends its table to the device only with `ethtool -X`; until
+//! then, the tap device (drivers/net/tun.c, tun_automq_select_queue) delivers a flow on the queue on which the guest
+//! last sent it.
 
 use super::{Observation, Queue};
 use crate::setting::Interface;
@@ -59,8 +60,8 @@ impl RefutedTables {
     }
 }
 
-/// Whether a flow can have arrived by one of its queues; `None` if that cannot be told, for example because no other
-/// queue has interrupts either.
+/// Whether a flow can have arrived on one of its queues; `None` if that is unknown, for example because no other queue
+/// has interrupts either.
 fn has_arrived(observation: &Observation, index: usize) -> Option<bool> {
     let flow = &observation.flows[index];
     let received = flow.received.filter(|received| *received >= MIN_BYTES)?;

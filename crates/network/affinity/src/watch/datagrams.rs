@@ -1,6 +1,6 @@
 //! Flows of UDP, and of QUIC over it. The kernel does not count the bytes of a UDP socket, so a flow's rate is an
-//! estimate: what the interfaces transfer besides TCP, divided among the threads that own UDP sockets by their processor
-//! time. It decides only whether a thread is worth moving, and how much a flow weighs.
+//! estimate: the traffic of the interfaces other than TCP, divided among the threads that own UDP sockets by their
+//! processor time. It decides only whether a thread is worth moving, and how much a flow weighs.
 //!
 //! Source: sock_diag(7) (sockets, owners, drops), Linux Documentation/ABI/testing/sysfs-class-net-statistics,
 //! net/ipv4/proc.c (/proc/net/snmp and snmp6).
@@ -142,7 +142,7 @@ pub(super) fn divide(
         let seconds = observation.seconds.max(1e-3);
         flow.drops = drops.map(|(before, now)| f64::from(now.wrapping_sub(*before)) / seconds);
     }
-    // Without an owner, nothing is known of a socket.
+    // A socket without an owner has no known rate.
     flows.retain(|flow| {
         let is_busy = flow.bytes() >= least || flow.drops > Some(0.0);
         flow.protocol == Protocol::Tcp || flow.thread.is_some() && is_busy

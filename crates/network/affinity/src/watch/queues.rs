@@ -89,7 +89,7 @@ fn of_irq(
     let all: u64 = grown.iter().flatten().map(|(count, _)| count).sum();
     let file = |name: &str| host.read(&format!("proc/irq/{}/{name}", irq.number)).ok();
     let effective = file("effective_affinity_list").and_then(|text| text.parse::<CpuSet>().ok());
-    // The CPU that handled it last; before the first interrupt, the one that the kernel selected.
+    // The CPU that handled the interrupt last; before the first interrupt, the CPU selected by the kernel.
     let took = grown.iter().flatten().filter(|(count, _)| *count > 0).max().map(|(_, cpu)| *cpu);
     let sent = effective.as_ref().or(irq.cpus.as_ref()).and_then(|cpus| cpus.iter().next());
     let hint =
@@ -138,7 +138,7 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
 }
 
 /// Divides the softirq time of each CPU among its queues with packets, by their interrupts. A queue whose interrupt did
-/// not fire has packets only if flows arrive by it: then it was polled all the time.
+/// not fire was idle, or was polled all the time, which is the case if flows arrive on it.
 pub fn share_load(queues: &mut [Queue], observation: &Observation) {
     let with_interrupts: BTreeSet<&Interface> =
         queues.iter().filter(|of| of.interrupts != Some(0.0)).map(|of| &of.interface).collect();

@@ -24,7 +24,8 @@ pub struct CpuSearch<'a> {
     is_fed: Vec<bool>,
     fed: Vec<usize>,
     fed_cpus: Vec<usize>,
-    /// CPU sets of each kind of thread: of a group, and of the group of a core without the core.
+    /// The CPU sets of each type of thread: the CPUs of a group, and for each core the CPUs of its group without those
+    /// of the core.
     of_group: Vec<Option<Choice>>,
     beside_core: Vec<Option<Choice>>,
 }
@@ -58,7 +59,8 @@ impl<'a> CpuSearch<'a> {
         }
     }
 
-    /// A CPU on which a queue that was taken from `was` costs less by `least`, and the least of all.
+    /// The CPU with the lowest cost for a queue that was removed from `was`, if the cost there is lower by at least
+    /// `least`.
     pub fn better_for_queue(
         &mut self,
         placement: &Placement<'_>,
@@ -74,8 +76,8 @@ impl<'a> CpuSearch<'a> {
         self.cheapest(placement, queue, now - least)
     }
 
-    /// The best CPU of a queue that was taken. If costs are equal, a CPU near the NIC without another queue, and any
-    /// other before CPU 0, on which most other work runs.
+    /// The best CPU of a queue that was taken. If costs are equal, prefers a CPU near the NIC without another queue,
+    /// and avoids CPU 0, on which most other work runs.
     pub fn best_for_queue(&mut self, placement: &Placement<'_>, queue: usize) -> Option<Cpu> {
         self.gather(placement, queue);
         self.cheapest(placement, queue, f64::INFINITY)
@@ -154,8 +156,8 @@ impl<'a> CpuSearch<'a> {
             + placement.queue_burden(queue, cpu)
     }
 
-    /// CPUs, all of one group, on which a thread that was taken costs less than `limit`, and the least of all. `first`
-    /// is the group to prefer if costs are equal.
+    /// The CPUs, all of one group, with the lowest cost for a removed thread, if that cost is less than `limit`.
+    /// `first` is the group to prefer if costs are equal.
     pub fn best_for_thread(
         &mut self,
         placement: &Placement<'_>,
@@ -193,7 +195,8 @@ impl<'a> CpuSearch<'a> {
         best
     }
 
-    /// Cost of the classes between a thread's flows, whose weights add up to `all`, and other cores of a group.
+    /// Cost of the classes between a thread's flows and other cores of a group; the weights of the flows add up to
+    /// `all`.
     fn to_group(&self, all: f64, group: usize) -> f64 {
         let socket = self.feeds_socket[self.layout.socket_of_group[group]];
         RANKS.other_socket * (all - socket) + RANKS.same_socket * (socket - self.feeds_group[group])

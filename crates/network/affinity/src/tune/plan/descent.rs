@@ -8,8 +8,8 @@ use std::rc::Rc;
 
 /// Number of candidate steps that a descent may evaluate.
 const MAX_EVALUATIONS: usize = 10_000;
-/// A host counts as small up to this product of its number of objects and its number of candidate steps with one
-/// change.
+/// The largest product of the number of objects and the number of candidate steps with one change for which a host is
+/// considered small.
 const SMALL: usize = 4_000;
 /// Number of least loaded CPUs of a group to consider for a queue.
 const BEST_OF_GROUP: usize = 2;
@@ -97,7 +97,7 @@ fn steps(placement: &Placement<'_>) -> Vec<Step> {
     steps
 }
 
-/// A queue to a CPU together with its threads to that group. Leaves well-placed threads alone.
+/// A queue to a CPU together with its threads to that group. Does not move well-placed threads.
 fn together(placement: &Placement<'_>, queue: usize, (group, cpu): (usize, Cpu), movable: &[usize]) -> Step {
     let layout = placement.layout;
     let is_well = |of: &Cpu| layout.group[*of] == group && layout.core[*of] != layout.core[cpu];

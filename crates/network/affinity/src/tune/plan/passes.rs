@@ -7,8 +7,8 @@ use crate::tune::placement::{Change, Placement};
 /// Maximum number of passes. Most placements settle after two or three.
 const MAX_PASSES: usize = 8;
 
-/// Makes passes over a placement until nothing moves. Passes over objects linked to a moved object alternate
-/// with passes over all objects, because a move may also make room for objects without such a link.
+/// Makes passes over a placement until nothing moves. Passes over objects linked to a moved object alternate with
+/// passes over all objects, because a move may also free capacity for other objects.
 pub fn settle(placement: &mut Placement<'_>, search: &mut CpuSearch<'_>) {
     let layout = placement.layout;
     let mut is_queue_due = vec![true; layout.of_queue.len()];
@@ -49,8 +49,8 @@ fn queue_moves(placement: &mut Placement<'_>, search: &mut CpuSearch<'_>, queue:
     better.is_some() || was.is_some_and(is_bad) && moves_with_threads(placement, search, queue)
 }
 
-/// Moves a queue that is far from its NIC or shares its CPU, together with the threads that mostly use it, if they cost
-/// less elsewhere. By themselves, the queue and the threads may keep each other where they are.
+/// Moves a queue that is far from its NIC or shares its CPU, together with the threads that mostly use it, if that
+/// lowers the cost. By themselves, the queue and the threads may keep each other where they are.
 fn moves_with_threads(placement: &mut Placement<'_>, search: &mut CpuSearch<'_>, queue: usize) -> bool {
     let layout = placement.layout;
     let mostly_uses = |(thread, weight): &&(usize, f64)| {
