@@ -133,7 +133,7 @@ impl Caller {
         self.concerns(|| format!("virtual machine {} ({}/{})", vm.id, vm.request.tenant, vm.request.name));
     }
 
-    /// The stated object of the request, if any.
+    /// The object named in the request, if any.
     pub fn object(&self) -> &str {
         self.object.get().map_or("", |object| object)
     }

@@ -62,7 +62,7 @@ fn warn_about_validity(info: &mut CertificateInfo, certificate: &X509Certificate
 /// Checks the first certificate of a chain.
 ///
 /// # Errors
-/// If no client would ever accept it; the message says what to do.
+/// No client would ever accept the certificate; the message contains the remedy.
 pub(crate) fn inspect(chain: &[CertificateDer<'_>]) -> Result<CertificateInfo, String> {
     let first = chain.first().ok_or("it contains no certificate (PEM: BEGIN CERTIFICATE)")?;
     let (_, certificate) =

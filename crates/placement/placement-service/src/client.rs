@@ -326,8 +326,8 @@ impl Client {
         self.json(&self.send(Method::DELETE, path, None, None)?)
     }
 
-    /// Calls `seen` with each event after number `after`, or with new events only if it is `None`. Returns when `seen`
-    /// returns false or the service ends.
+    /// Calls `seen` with each event after number `after`, or only with new events if `after` is `None`. Returns when
+    /// `seen` returns false or the service ends.
     ///
     /// # Errors
     /// As for [`Client::get`].

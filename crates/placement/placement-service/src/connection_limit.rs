@@ -22,7 +22,7 @@ const EVICTION_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct SharedPart {
     closed: Notify,
-    /// The peer has not accepted all of an answer yet.
+    /// The peer has not yet received all of an answer.
     is_sending: AtomicBool,
 }
 
@@ -127,7 +127,7 @@ impl ConnectionPermit {
         *self.number() = Some(number);
     }
 
-    /// Records whether the peer still has to accept part of an answer. Such a connection is not evicted.
+    /// Records whether the peer still has to accept part of an answer. A connection is not evicted in that state.
     pub fn set_sending(&self, is_sending: bool) {
         self.shared.is_sending.store(is_sending, Ordering::Relaxed);
     }

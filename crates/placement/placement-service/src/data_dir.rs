@@ -161,7 +161,7 @@ pub fn restore(data_dir: &Path, backup: &Path) -> Result<PathBuf, String> {
             return Err(format!("{}: {why}", data_dir.folder.join(name).display()));
         }
     }
-    // Under another name first, so that a crash leaves no incomplete database.
+    // Create it under a temporary name first, so that a crash leaves no incomplete database.
     let new = data_dir.folder.join(format!("{DATABASE}.restored"));
     match fs::remove_file(&new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),

@@ -46,7 +46,7 @@ impl Display for InputError {
     }
 }
 
-/// A fault in a text: its line, the field and what is wrong.
+/// An error in a text: its line, the field, and a description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Line, from 1 on; `None` if the fault concerns the whole text.

@@ -174,7 +174,7 @@ pub(crate) async fn listen(
     }
 }
 
-/// Raises the limit on open files to what the connections need, as far as permitted.
+/// Raises the limit on open files to the number that the connections need, as far as permitted.
 fn allow_files() {
     let wanted = MAX_CONNECTIONS as u64 + OTHER_FILES;
     let now = getrlimit(Resource::Nofile);

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Maximum number of queued requests. Further ones get an error and may retry.
+/// Maximum number of queued requests. Further requests receive an error and may be retried.
 const MAX_QUEUED: usize = 1024;
 /// Maximum number of decisions that are committed together.
 const MAX_BATCH: usize = 256;

@@ -1,4 +1,4 @@
-//! The kinds of problems, each with its HTTP status and title. Clients tell problems apart by their kind; titles and
+//! The types of problems, each with its HTTP status and title. Clients distinguish problems by their type; titles and
 //! details are for people.
 //!
 //! Source: RFC 9110 for the statuses.
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $kind:ident = $status:literal, $title:literal;)+) => {
-        /// Kind of a problem.
+        /// Type of a problem.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
         #[serde(rename_all = "kebab-case")]
         pub enum ProblemKind {

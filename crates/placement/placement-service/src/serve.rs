@@ -24,7 +24,7 @@ const STORE_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const PRUNE_INTERVAL: Duration = Duration::from_secs(3600);
 /// Longest wait for the hosts of this process before the service answers.
 const FIRST_REPORT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval at which hosts that are to be emptied are looked for.
+/// Interval at which virtual machines are migrated off hosts that must be emptied.
 const EMPTY_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval at which silent agents are detected.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -50,7 +50,7 @@ pub struct Options {
     pub policy: Policy,
     /// How long to keep deleted virtual machines, events, cleared alarms, the audit log and expired tokens; `None` keeps them for good.
     pub retention: Option<Duration>,
-    /// An identity provider whose tokens are accepted, too.
+    /// An identity provider whose tokens are also accepted.
     pub oidc: Option<OidcOptions>,
     /// Hosts whose agents run in this process.
     pub hosts: Vec<AllInOne>,
@@ -76,7 +76,7 @@ pub enum ServeError {
             --tls-key, or --plain if another layer encrypts the traffic"
     )]
     Clear(SocketAddr),
-    /// Its overcommit ratio differs from that of the registered hosts.
+    /// Its overcommit ratio differs from the ratio of the registered hosts.
     #[error("--overcommit {0}: {1}")]
     Ratio(u32, String),
     /// The TLS certificate or key.
@@ -337,7 +337,7 @@ async fn until_signalled(state: Arc<ServiceState>) {
     }
 }
 
-/// Periodically deletes what is older than the retention period.
+/// Periodically deletes records older than the retention period.
 async fn prune(state: Arc<ServiceState>, retention: Duration) {
     loop {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();

@@ -19,14 +19,14 @@ use utoipa::ToSchema;
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// What kind of problem it is, for programs.
+    /// The type of the problem, for programs.
     #[serde(default)]
     pub kind: ProblemKind,
     /// HTTP status.
     pub status: u16,
     /// The kind in a few words, for people.
     pub title: String,
-    /// What is wrong, and what to do.
+    /// The error and its remedy.
     pub detail: String,
     /// Invalid fields of the body.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -71,9 +71,9 @@ pub struct HostView {
     pub nodes: Vec<NodeUse>,
     /// Relative distances between the nodes.
     pub distances: Vec<Vec<u32>>,
-    /// Domains on it that do not belong to this service.
+    /// Domains on the host that do not belong to this service.
     pub foreign: Vec<String>,
-    /// The CPUs and memory of these domains, which virtual machines do not get.
+    /// The CPUs and memory of these domains, which are unavailable to virtual machines.
     #[serde(default)]
     pub foreign_domains: Vec<ForeignDomain>,
     /// Problems in its agent's last report.
@@ -113,7 +113,7 @@ pub struct Evacuate {
 /// Result of an evacuation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Evacuation {
-    /// What the service assumes about the host.
+    /// The service's view of the host.
     pub assumed: String,
     /// Virtual machines that have left the host.
     pub left: Vec<Evacuated>,
@@ -128,7 +128,7 @@ pub struct Evacuated {
     pub vm: VmId,
     /// Its name.
     pub name: String,
-    /// Its new host; `None` if it was deleted because its owner wanted that.
+    /// Its new host; `None` if it was deleted at its owner's request.
     pub to: Option<String>,
 }
 
@@ -275,7 +275,7 @@ pub struct AuditPage {
 /// Version of the protocol between agents and services that this program speaks. Version 2 has [`OrderKind`].
 pub const PROTOCOL: u32 = 2;
 
-/// What an agent is to do. Agents of protocol version 1 know moves only and get no other orders.
+/// An order for an agent. Agents of protocol version 1 support only moves and receive no other orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum OrderKind {
@@ -284,7 +284,7 @@ pub enum OrderKind {
     Move,
     /// Migrate the virtual machine to another host.
     Migrate,
-    /// Make the host ready for a virtual machine that is being migrated to it.
+    /// Prepare the host for a virtual machine that is being migrated to it.
     Receive,
 }
 
@@ -442,7 +442,7 @@ pub enum AgentChange {
         /// Whether the move succeeded.
         arrived: bool,
     },
-    /// Begins the migration that the agent was ordered to make.
+    /// Begins the ordered migration.
     BeginMigration {
         /// ID of the virtual machine.
         vm: VmId,
@@ -462,7 +462,7 @@ pub enum AgentChange {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Preparation {
-    /// It has not answered yet: ask again.
+    /// The target's agent has not answered yet; repeat the request.
     Pending,
     /// It is ready.
     Ready(Ready),

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Maximum number of decisions for one request. Each but the last failed because another allocator had taken its
+/// Maximum number of decisions for one request. All but the last failed because another allocator had taken the
 /// resources.
 const MAX_ATTEMPTS: u32 = 16;
 
@@ -64,7 +64,7 @@ impl PendingReservation {
     }
 }
 
-/// A reservation that the store has not answered yet, or whose answer was not read yet.
+/// A reservation whose answer from the store has not arrived or has not been read.
 struct InFlight {
     tenant: String,
     name: String,
@@ -261,8 +261,8 @@ impl Allocator {
         }
     }
 
-    /// Looks up an earlier answer to a request that cannot be begun: the request may have been placed under the same
-    /// key and have taken the last free resources itself. Call it after all earlier reservations are finished.
+    /// Looks up an earlier answer to a request that cannot be begun: an earlier attempt with the same key may have been
+    /// placed and have taken the last free resources. Call it after all earlier reservations are finished.
     ///
     /// # Errors
     /// `error` if the key is new; a store error if the key belongs to another request.
@@ -302,7 +302,7 @@ impl Allocator {
                 return Err(StoreError::Conflict { host, what }.into());
             }
             self.reload(&host)?;
-            // The old resources count as free during the decision.
+            // The old resources are treated as free during the decision.
             self.scheduler.release(&old)?;
             let nodes = self.nodes_of(&host);
             let decided = self.scheduler.decide_on(request, &host, &nodes, None);
@@ -421,7 +421,7 @@ impl Allocator {
         usage.map_or(Vec::new(), |usage| usage.nodes.iter().map(|node| node.node).collect())
     }
 
-    /// Applies changes that others made in the store. Returns the number of hosts that changed.
+    /// Applies changes made to the store by other processes. Returns the number of hosts that changed.
     ///
     /// # Errors
     /// If the store fails.
@@ -458,10 +458,10 @@ impl Allocator {
             .map_err(|e| ReserveError { host: e.host, problem: e.problem })?;
         self.scheduler.set_status(host, stored.status);
         let placements = vms.iter().flat_map(|vm| vm.placement.iter().chain(&vm.target));
-        // One that is migrating has its other placement on another host.
+        // A migrating virtual machine has a second placement on another host.
         self.scheduler.reload_host(host, placements.filter(|place| place.host == host))?;
-        // A reservation that is already durable is part of `vms`. Of several with the same name and placement, at most
-        // one is, and it is not one whose virtual machine was confirmed before.
+        // A reservation that is already durable is part of `vms`. If several have the same name and placement, at most
+        // one is the lost reservation, and none whose virtual machine was confirmed before.
         let mut unmatched: Vec<&Vm> = vms.iter().filter(|vm| !self.confirmed.contains(&vm.id)).collect();
         for flight in self.in_flight.values_mut().filter(|f| f.placement.host == host) {
             let is_same = |vm: &&Vm| {

@@ -108,13 +108,13 @@ impl FakeHypervisor {
         state.fault = None;
     }
 
-    /// Sets what is left of a domain by a migration.
+    /// Sets the state in which a migration leaves a domain.
     pub fn set_outgoing(&self, name: &str, outgoing: Outgoing) {
         self.state().outgoing.insert(name.into(), outgoing);
     }
 
-    /// Restarts the hypervisor's daemon: it no longer knows which domains have left by migration, and drops domains whose
-    /// arrival is not complete. Domains keep running.
+    /// Restarts the hypervisor's daemon: it forgets which domains have left by migration, and drops domains that have
+    /// not completely arrived. Domains keep running.
     pub fn restart(&self) {
         let mut state = self.state();
         state.outgoing.retain(|_, outgoing| *outgoing == Outgoing::Suspended);

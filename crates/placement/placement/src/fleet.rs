@@ -2,8 +2,8 @@
 //! reproducible and not cryptographically secure.
 //!
 //! Source: sizes and lifetimes are read off the "Azure 2019" charts of the notebook "Azure 2019 Public Dataset V2 -
-//! Trace Analysis" (github.com/Azure/AzurePublicDataset). What the charts do not show (memory per CPU, policies) is
-//! assumed.
+//! Trace Analysis" (github.com/Azure/AzurePublicDataset). Properties that the charts do not show (memory per CPU,
+//! policies) are assumed.
 
 use crate::host::{Host, HostError, Node, Pool};
 use crate::request::{CpuPolicy, MemoryPolicy, Request};

@@ -29,7 +29,7 @@ pub struct Host {
     /// Relative distances in the order of `nodes`: the row is the CPU's node, the column the memory's node; 10 is
     /// local.
     pub distances: Vec<Vec<u32>>,
-    /// Devices that a request can ask for.
+    /// Devices that can be requested.
     #[serde(default)]
     pub devices: Vec<Device>,
     /// CPUs reserved for the host. No virtual CPU runs on them.
@@ -108,7 +108,7 @@ pub struct Pool {
     pub mib: u64,
 }
 
-/// Kind of a device.
+/// Type of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -219,7 +219,7 @@ impl Node {
 }
 
 impl Host {
-    /// A host without devices whose other nodes are all equally far. [`Host::check`] validates it.
+    /// A host without devices in which all other nodes are at the same distance. [`Host::check`] validates it.
     pub fn new(name: &str, nodes: Vec<Node>) -> Self {
         Self {
             name: name.into(),

@@ -71,7 +71,7 @@ pub struct Domain {
     pub placement: Placement,
     /// CPU affinity of its threads.
     pub pins: Pins,
-    /// Addresses of the host's PCI functions that it gets.
+    /// Addresses of the host's PCI functions assigned to the domain.
     pub functions: Vec<String>,
 }
 
@@ -147,11 +147,11 @@ pub const PAUSED_BY_MIGRATION: &str = "migrating";
 pub struct Destination {
     /// Address of its hypervisor, as returned by [`Hypervisor::accept_migration`].
     pub address: String,
-    /// The domain as it is to be there: placement and affinity.
+    /// The domain's placement and affinity on the target.
     pub domain: Domain,
 }
 
-/// What is left of a domain on the host that it was or is being migrated from.
+/// The state of a domain on the source host of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outgoing {
     /// It is on this host, and no migration is in progress.
@@ -222,10 +222,10 @@ pub fn domain_name(vm: VmId) -> String {
     format!("longma-{vm}")
 }
 
-/// Hypervisor of one host. Every call is idempotent: a call whose effect already holds succeeds.
+/// Hypervisor of one host. Every call is idempotent: it succeeds if its effect is already present.
 pub trait Hypervisor: Send {
     /// Sets the deadline for all later calls. Calls that run past it are aborted, and calls made after it fail with
-    /// [`HypervisorError::Unreachable`]. An implementation whose calls cannot block may ignore it.
+    /// [`HypervisorError::Unreachable`]. An implementation whose calls cannot block may ignore the deadline.
     fn set_shutdown_deadline(&mut self, ending: &ShutdownDeadline) {
         let _ = ending;
     }
@@ -269,8 +269,7 @@ pub trait Hypervisor: Send {
     /// Defines a domain without starting it, or redefines one that is stopped.
     ///
     /// # Errors
-    /// If the hypervisor is unreachable or refuses, for example because the name belongs to a domain that another user
-    /// or database created.
+    /// The hypervisor is unreachable or refuses, for example because a domain of another user or database has the name.
     fn define(&mut self, domain: &Domain) -> Result<(), HypervisorError>;
 
     /// Starts a domain.
@@ -330,8 +329,8 @@ pub trait Hypervisor: Send {
         })
     }
 
-    /// Migrates a running domain to another host, where it is left paused, so that it never runs on both. Returns when it
-    /// has ended here. After an error, [`Hypervisor::outgoing`] tells what is left of it here.
+    /// Migrates a running domain to another host, where it is left paused, so that it never runs on both. Returns when
+    /// it has ended here. After an error, [`Hypervisor::outgoing`] returns the state of the domain on this host.
     ///
     /// # Errors
     /// If the hypervisor is unreachable or either host refuses.
@@ -342,7 +341,7 @@ pub trait Hypervisor: Send {
         })
     }
 
-    /// What is left of a domain that was or is being migrated to another host.
+    /// The state on this host of a domain that was or is being migrated to another host.
     ///
     /// # Errors
     /// If the hypervisor is unreachable.

@@ -1,5 +1,5 @@
-//! In-memory record of what is reserved on each host. A placement is reserved or released as a whole, and a host is
-//! never oversubscribed. `store` holds the durable copy.
+//! In-memory record of the reserved resources of each host. A placement is reserved or released as a whole, and a host
+//! is never oversubscribed. `store` holds the durable copy.
 
 use crate::host::{Host, HostError, MAX_POOLS, NodeLoad, cpus_for, foreign_cpus};
 use crate::placement::Placement;
@@ -377,7 +377,7 @@ impl Inventory {
     /// Releases what `placement` reserved. Returns the host's index.
     ///
     /// # Errors
-    /// If it was not reserved; then nothing is released.
+    /// The placement was not reserved; nothing is released.
     pub fn release(&mut self, placement: &Placement) -> Result<usize, ReserveError> {
         let fail = |problem: String| ReserveError { host: placement.host.clone(), problem };
         let at = self.find(&placement.host).ok_or_else(|| fail("is not known".into()))?;
@@ -421,8 +421,7 @@ fn add(host: &mut HostState, placement: &Placement, percent: u32) -> Result<(), 
     for (node, cpu) in tally.exclusive {
         let (n, at) = cpu_index(&shape, node, cpu)?;
         if shape.nodes[n].gone.get(at) {
-            // An offline or removed CPU stays counted as taken until its owner is deleted, so it is neither taken nor
-            // released here.
+            // An offline or removed CPU counts as taken until its owner is deleted, so it is skipped here.
             continue;
         }
         if host.nodes[n].taken.get(at) {

@@ -43,7 +43,7 @@ pub fn retain_reserved(
 }
 
 /// Describes a dedicated CPU that is now on another node because the CPUs were renumbered; `None` if there is none. No
-/// description can satisfy such a reservation.
+/// description of the host can satisfy the reservation.
 pub fn renumbered(found: &Host, placements: &[Placement]) -> Option<String> {
     let tally = sum(placements.iter().filter(|p| p.host == found.name));
     let elsewhere = |id: u32, cpu: u32| found.nodes.iter().find(|n| n.id != id && n.cpus().contains(cpu));
@@ -140,7 +140,7 @@ impl RetainedHost {
     }
 
     /// Adds back as many lost CPUs as the reserved virtual CPUs need to stay within the overcommit ratio, so that the
-    /// node accepts no more of them. Adds one more for the host if it has none left.
+    /// node accepts no more of them. Adds another CPU for the host if it has none left.
     fn retain_shared_cpus(&mut self, known: &Host, tally: &Tally, percent: u32) {
         let own: CpuSet = tally.exclusive.iter().map(|e| e.1).collect();
         for (id, shared) in &tally.shared {

@@ -26,11 +26,11 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, Default)]
 struct Watched {
     is_raised: bool,
-    /// Number of consecutive samples that call for the other state.
+    /// Number of consecutive samples that indicate the opposite state.
     streak: u32,
 }
 
-/// Monitors one kind of value by host and node.
+/// Monitors one type of value by host and node.
 #[derive(Clone, Debug)]
 pub struct Monitor {
     threshold: Threshold,

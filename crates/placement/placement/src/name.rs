@@ -1,7 +1,7 @@
 //! Syntax of the names of hosts, virtual machines, tenants, groups and tokens. The store checks that a name is unique.
 
-/// Returns what is wrong with `name`, or `None` if it is valid. The syntax is narrow because names appear in file
-/// names, XML and command lines.
+/// Returns the error in `name`, or `None` if it is valid. The syntax is narrow because names appear in file names, XML
+/// and command lines.
 pub fn name_problem(name: &str) -> Option<String> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match name {

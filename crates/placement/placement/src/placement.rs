@@ -29,7 +29,7 @@ pub struct Placement {
     /// Memory in ordinary pages besides the guest memory, for the emulator. Placements of older versions have none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overhead: Vec<Share>,
-    /// Groups it belongs to, as "tenant/group".
+    /// Groups of the virtual machine, as "tenant/group".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
 }
@@ -48,7 +48,7 @@ pub struct Cell {
     /// Sibling CPUs that must stay idle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub idle: Vec<u32>,
-    /// Memory of the cell. If any of it is local, that is the first share.
+    /// Memory of the cell. If any memory is local, it is the first share.
     pub memory: Vec<Share>,
 }
 

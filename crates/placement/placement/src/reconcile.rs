@@ -46,14 +46,14 @@ struct Agent<'a> {
     seen: BTreeMap<String, (DomainEntry, Option<DomainState>)>,
     /// Domains changed during the run. They must be queried again.
     changed_domains: BTreeSet<String>,
-    /// Virtual machines whose number of virtual CPUs was already set in this run. A guest that does not release a
+    /// Virtual machines whose number of virtual CPUs has already been set in this run. A guest that does not release a
     /// virtual CPU blocks the call for seconds, so it is tried only once.
     vcpus_set: BTreeSet<VmId>,
     report: Report,
 }
 
-/// Brings the host to the state that the store intends. If the hypervisor rejects a change, records that and continues
-/// with the others.
+/// Brings the host to the state that the store intends. If the hypervisor rejects a change, records the error and
+/// continues with the other changes.
 ///
 /// # Errors
 /// If the store or the hypervisor is unreachable; retry later.
@@ -335,7 +335,8 @@ impl Agent<'_> {
     ) -> Result<bool, HypervisorError> {
         let name = finding.domain.as_str();
         match finding.what {
-            // By the end of a migration only if the store says that the virtual machine is on this host.
+            // A domain that a migration left paused is resumed only if the store places the virtual machine on this
+            // host.
             What::Paused
                 if matches!(actual.paused.as_deref(), Some(PAUSED_BY_USER | PAUSED_BY_MIGRATION)) =>
             {
@@ -459,14 +460,14 @@ impl Agent<'_> {
         Ok(None)
     }
 
-    /// Takes the next steps toward the state that the owner wants.
+    /// Takes the next steps toward the state requested by the owner.
     fn advance(&mut self, vm: &Vm) -> Result<(), AuditError> {
         use VmState::*;
         match (vm.state, vm.intent) {
             (Requested | Deleted | Moving | Migrating, _)
             | (Running, Intent::Run)
             | (Stopped, Intent::Stop) => Ok(()),
-            // Retried when the owner asks for it.
+            // Retried at the owner's request.
             (Failed, Intent::Run) => Ok(()),
             (Reserved | Creating | Stopped, Intent::Run) => self.create(vm),
             (Stopping, intent) => self.stop(vm, intent),
@@ -524,7 +525,7 @@ impl Agent<'_> {
         let name = domain_name(vm.id);
         let found = self.inspect(&name)?;
         if found.as_ref().is_some_and(|actual| actual.running && actual.paused.is_some()) {
-            // Perhaps what an abandoned migration has left: its memory may be older than the disks.
+            // It may be the remnant of an abandoned migration, with memory older than the disks.
             self.remove(&name)?;
         }
         let mut started = found.is_some_and(|actual| actual.running && actual.paused.is_none());

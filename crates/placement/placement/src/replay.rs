@@ -1,5 +1,5 @@
 //! Replays arrivals and departures of virtual machines on modelled hosts under several placement policies, and compares
-//! what each policy refuses, how much memory is remote, and how fragmented the free memory is.
+//! the refused requests, the remote memory and the fragmentation of free memory of each policy.
 //!
 //! Source: Law, "Simulation Modeling and Analysis", 5th edition, section 9.5.3: intervals from the means of batches of one
 //! long run.

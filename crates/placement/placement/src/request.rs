@@ -131,7 +131,7 @@ pub struct DeviceNeed {
     #[serde(default = "one", skip_serializing_if = "is_one")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 16))]
     pub count: u32,
-    /// Whether the device must be attached to a node that the virtual machine uses. If false, such a device is only
+    /// Whether the device must be attached to a node that the virtual machine uses. If false, a local device is only
     /// preferred.
     #[serde(default)]
     pub local: bool,
@@ -161,7 +161,7 @@ impl DeviceNeed {
     }
 }
 
-/// What the virtual machine boots from.
+/// The boot source of the virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -228,7 +228,7 @@ pub struct Request {
     /// Requested devices.
     #[serde(default)]
     pub devices: Vec<DeviceNeed>,
-    /// What the virtual machine boots from.
+    /// The boot source of the virtual machine.
     #[serde(default)]
     pub boot: Boot,
 }
@@ -244,7 +244,7 @@ fn default_tenant() -> String {
 pub struct Invalid {
     /// Path of the field in the JSON body, for example "groups[1].group".
     pub field: String,
-    /// What is wrong and which values are valid.
+    /// The error and the valid values.
     pub problem: String,
 }
 

@@ -46,8 +46,8 @@ pub enum Strategy {
     FirstFit,
     /// For comparison: the host with the least free resources, and its first nodes.
     BestFit,
-    /// For comparison, what an administrator who places by hand does: of all hosts, the fullest nodes on which the
-    /// virtual nodes fit without borrowed memory, or else with it.
+    /// Placement as by an administrator, for comparison: the fullest nodes of all hosts on which the virtual nodes fit
+    /// without borrowed memory, or else with it.
     BestNode,
     /// For comparison: the host with the most free resources by Nova's CPU and RAM weighers, and its first nodes.
     Spread,
@@ -223,7 +223,7 @@ impl Scheduler {
     /// Reserves the resources of a placement.
     ///
     /// # Errors
-    /// If any of them is taken; then nothing changes.
+    /// One of the resources is taken; nothing changes.
     pub fn reserve(&mut self, placement: &Placement) -> Result<(), ReserveError> {
         let at = self.inventory.reserve(placement)?;
         self.changed(at);
@@ -264,7 +264,7 @@ impl Scheduler {
 
     /// Returns the best placement for `request` on the given nodes of a host, without reserving it. Returns `None` if
     /// the request is invalid, does not fit or its groups forbid it. `own` lists the placements already reserved for
-    /// the same virtual machine; they do not count as other group members.
+    /// the same virtual machine; they are not treated as other group members.
     pub fn decide_on<'a>(
         &self,
         request: &Request,
@@ -292,7 +292,7 @@ impl Scheduler {
         let no_fit = |hosts: usize| NoPlacement::NoFit { hosts };
         let hosts = self.inventory.len().saturating_sub(1);
         let Some(at) = self.inventory.find(&own.host) else { return Err(no_fit(hosts)) };
-        // Its own placement does not count as another member of its groups.
+        // Its own placement is not treated as another member of its groups.
         self.release(own).map_err(|_| no_fit(hosts))?;
         let status = self.inventory.hosts[at].status;
         self.set_status(&own.host, HostStatus::Draining);

@@ -1,5 +1,5 @@
 //! The immutable part of a host (topology, memory sizes, devices) in the layout that the scheduler reads. Identical
-//! hosts share one `Shape`; `inventory` holds what is reserved on each host.
+//! hosts share one `Shape`; `inventory` holds the reserved resources of each host.
 
 use crate::cpus::CpuSet;
 use crate::host::{Device, Host, MAX_NODE_CPUS, Pool};
@@ -53,7 +53,7 @@ pub(crate) struct NodeShape {
     pub foreign_vcpus: u32,
     /// Number of CPUs that are not reserved for the host.
     pub usable: u16,
-    /// Number of cores of which every thread can be dedicated.
+    /// Number of cores whose threads can all be dedicated.
     pub usable_cores: u16,
     /// Largest number of threads of any core.
     pub threads: u16,

@@ -78,7 +78,7 @@ pub struct Vm {
     pub request: Request,
     /// Its state in the life cycle.
     pub state: VmState,
-    /// What the owner wants: run, stop or delete.
+    /// The requested state: run, stop or delete.
     pub intent: Intent,
     /// Its placement; `None` before it is reserved and after it is deleted.
     pub placement: Option<Placement>,
@@ -95,7 +95,7 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Its placements that are on `host`: while it migrates, the other one is elsewhere.
+    /// Its placements on `host`; while it migrates, it also has a placement on another host.
     pub fn placements_on(&self, host: &str) -> impl Iterator<Item = &Placement> {
         self.placement.iter().chain(&self.target).filter(move |place| place.host == host)
     }
@@ -180,7 +180,7 @@ pub struct AuditRecord {
 /// Selects records of the audit log.
 #[derive(Clone, Debug, Default)]
 pub struct AuditQuery {
-    /// Only those of the token with this name.
+    /// Only records of the token with this name.
     pub actor: Option<String>,
     /// Only those with a lower number, for paging; 0 begins with the newest.
     pub before: i64,
@@ -274,7 +274,7 @@ pub struct Counts {
 /// Selects virtual machines.
 #[derive(Clone, Debug, Default)]
 pub struct VmQuery {
-    /// Only those of this tenant.
+    /// Only virtual machines of this tenant.
     pub tenant: Option<String>,
     /// Only those on this host or being migrated to it.
     pub host: Option<String>,
@@ -441,7 +441,7 @@ pub trait Store: AgentStore {
     /// Returns the earlier answer to a request with this idempotency key; `None` if the key is new.
     ///
     /// # Errors
-    /// If the key belongs to another request, or the database fails.
+    /// The key belongs to another request, or the database fails.
     fn earlier_answer(&self, request: &Request, key: &str) -> Result<Option<Reserved>, StoreError>;
 
     /// Returns the tenant's live virtual machine with this name.
@@ -456,7 +456,7 @@ pub trait Store: AgentStore {
     /// If the database fails.
     fn vms(&self, query: &VmQuery) -> Result<Vec<Vm>, StoreError>;
 
-    /// Records what the owner wants.
+    /// Records the state requested by the owner.
     ///
     /// # Errors
     /// If the virtual machine does not exist or is deleted.
@@ -569,19 +569,19 @@ pub trait Store: AgentStore {
     /// If the database fails.
     fn audit_log(&self, query: &AuditQuery) -> Result<Vec<AuditRecord>, StoreError>;
 
-    /// Returns the quota that a tenant gets with its first virtual machine.
+    /// Returns the quota assigned to a tenant with its first virtual machine.
     ///
     /// # Errors
     /// If the database fails.
     fn default_quota(&self) -> Result<Quota, StoreError>;
 
-    /// Sets the quota of tenants to come. Present tenants keep theirs.
+    /// Sets the quota of future tenants. Present tenants keep theirs.
     ///
     /// # Errors
     /// If the database fails.
     fn set_default_quota(&self, quota: &Quota) -> Result<(), StoreError>;
 
-    /// Sets the quota of a tenant. Existing virtual machines above it are kept.
+    /// Sets the quota of a tenant. Existing virtual machines that exceed it continue to run.
     ///
     /// # Errors
     /// If the database fails.

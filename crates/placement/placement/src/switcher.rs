@@ -21,7 +21,7 @@ pub struct SwitchPolicy {
     pub gain: f64,
     /// Minimum number of seconds between two moves on a host.
     pub period_s: u64,
-    /// Number of seconds for which a moved virtual machine is not moved again.
+    /// Number of seconds before a moved virtual machine may be moved again.
     pub rest_s: u64,
     /// Whether virtual machines with exclusive CPUs are moved.
     pub exclusive: bool,

@@ -25,7 +25,7 @@ pub struct ListedVm {
     pub id: String,
     /// Name.
     pub name: String,
-    /// Host that it is on; `None` if it has none yet.
+    /// The virtual machine's host; `None` if it has none yet.
     pub host: Option<String>,
     /// Number of virtual CPUs.
     pub vcpus: u32,
@@ -97,7 +97,7 @@ struct Flavor {
 /// --all-projects --long -f json`. The latter needs `flavors`, the output of `openstack flavor list --all -f json`.
 ///
 /// # Errors
-/// What is wrong, and with which of the two.
+/// The error, and which of the two outputs it is in.
 pub fn parse(inventory: &str, flavors: Option<&str>) -> Result<Inventory, String> {
     let parsed = match flavors {
         None => proxmox(inventory)?,

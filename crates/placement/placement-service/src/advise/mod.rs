@@ -1,5 +1,5 @@
-//! Advice for virtual machines that another system manages: on which NUMA nodes of which host each should be. Only reads
-//! files.
+//! Advice for virtual machines that another system manages: the host and NUMA nodes on which each should run. Only
+//! reads files.
 //!
 //! Source: Proxmox VE API, GET /cluster/resources; python-openstackclient, `server list --long` and `flavor list`.
 
@@ -27,7 +27,7 @@ pub struct Advice {
     pub nodes: Vec<u32>,
     /// CPUs of these nodes, for its virtual CPUs.
     pub cpus: CpuSet,
-    /// Commands that bring it there; empty if the system has none for that.
+    /// Commands that move it there; empty if the system has no such command.
     pub commands: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub fn advise(inventory: &Inventory, fleet: &Fleet, policy: Policy) -> Result<Ve
         })?;
         let here = vm.host.as_ref().and_then(|name| hosts.get(name)).and_then(|host| {
             let nodes: Vec<u32> = host.nodes.iter().map(|node| node.id).collect();
-            // Memory of its own nodes first, then also of others.
+            // First with memory of its own nodes only, then also of others.
             let requests = [with(MemoryPolicy::Strict), borrowing.clone()];
             requests.iter().find_map(|request| scheduler.decide_on(request, &host.name, &nodes, None))
         });

@@ -30,19 +30,19 @@ use std::time::{Duration, Instant};
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 /// Interval between full checks. They also run without work, because domains may be changed from outside.
 const CHECK_INTERVAL: Duration = Duration::from_secs(15);
-/// Interval at which the host's description is refreshed, since CPUs and memory may come and go.
+/// Interval at which the host's description is refreshed, because CPUs and memory may be added and removed.
 const DESCRIBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Interval of heartbeats during long operations. Starting a large virtual machine takes minutes, and the host of a
 /// silent agent accepts no virtual machines.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
-/// Time that operations in progress get at shutdown. A service manager kills a process that takes much longer.
+/// Time limit for operations in progress at shutdown. A service manager kills a process that takes much longer.
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(6);
-/// How long the target of a migration has to make its host ready.
+/// Time limit for the target of a migration to prepare its host.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time to report the result of the last call after that.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where the description of a host comes from.
+/// The source of a host's description.
 #[derive(Clone, Debug)]
 pub enum Description {
     /// Read from `/sys` and `/proc` below a directory, repeatedly.
@@ -89,7 +89,7 @@ impl Description {
 
 /// A host served by an agent in the service's process, with its hypervisor.
 pub struct AllInOne {
-    /// Where its description comes from.
+    /// The source of the host's description.
     pub description: Description,
     /// Its hypervisor.
     pub hypervisor: Box<dyn Hypervisor>,
@@ -103,7 +103,7 @@ trait ControlPlane: Send + Sync {
     fn describe(&self, host: &Host) -> Result<(), StoreError>;
     /// Sends a report and waits for work.
     fn report(&self, host: &str, report: AgentReport) -> Result<AgentOrders, StoreError>;
-    /// Asks for the answer of a migration's target, and waits for it for a few seconds.
+    /// Requests the answer of a migration's target, and waits a few seconds for it.
     fn prepare(&self, vm: VmId) -> Result<Preparation, StoreError>;
     /// The shutdown deadline.
     fn shutdown_deadline(&self) -> &ShutdownDeadline;
@@ -120,7 +120,7 @@ pub struct Agent {
     foreign: Option<Vec<ForeignDomain>>,
 }
 
-/// State kept between two rounds.
+/// State that persists between rounds.
 struct Round {
     host: Host,
     described_at: Instant,
@@ -293,7 +293,7 @@ impl Agent {
         let (control_plane, host) = (self.control_plane.clone(), host.to_string());
         std::thread::spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = released.recv_timeout(HEARTBEAT_INTERVAL) {
-                // If this fails, the agent counts as silent. The next regular report logs the reason.
+                // If this fails, the agent is considered silent. The next regular report logs the reason.
                 let _ = control_plane.report(&host, AgentReport { at_work: true, ..AgentReport::default() });
             }
         });
@@ -367,7 +367,7 @@ impl Agent {
         }
     }
 
-    /// Asks the service until the target's agent has made its host ready or refused.
+    /// Polls the service until the target's agent has prepared its host or refused.
     fn ready(control_plane: &dyn ControlPlane, vm: VmId) -> Result<Ready, String> {
         let until = Instant::now() + PREPARE_TIMEOUT;
         while Instant::now() < until && !control_plane.shutdown_deadline().is_set() {

@@ -1,4 +1,4 @@
-//! Memory that virtual machines must leave to the host itself.
+//! Memory reserved for the host itself, which virtual machines must not use.
 
 use longma_placement::Host;
 use std::collections::BTreeMap;

@@ -82,8 +82,8 @@ pub(crate) async fn vms(
     Ok(Json(state.with(move |state| state.store.host_vms(&host)).await?))
 }
 
-/// Has the agent of a migration's target make its host ready. Answers with `pending` after a few seconds; then the agent
-/// asks again.
+/// Orders the agent of a migration's target to prepare its host. Answers with `pending` after a few seconds, after
+/// which the agent repeats the request.
 #[utoipa::path(post, path = "/v1/agents/{host}/migrations/{vm}/prepare", operation_id = "prepare_migration", tag = "agents",
     params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number")),
     responses((status = 200, body = Preparation), (status = "4XX", body = Problem)))]
@@ -107,7 +107,7 @@ pub(crate) struct CreationQuery {
     created_at: Option<i64>,
 }
 
-/// Tells whether this database ever created a virtual machine with this ID. If not, its domain belongs to another
+/// Returns whether this database ever created a virtual machine with this ID. If not, its domain belongs to another
 /// service and is left alone.
 #[utoipa::path(get, path = "/v1/agents/{host}/made/{vm}", operation_id = "has_created_vm", tag = "agents",
     params(("host" = String, Path, description = "its host"), ("vm" = i64, Path, description = "number"),

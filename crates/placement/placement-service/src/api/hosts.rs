@@ -66,7 +66,7 @@ async fn view(state: &Arc<ServiceState>, name: String) -> Result<HostView, HttpP
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct HostListQuery {
-    /// Only those whose names sort after this one: `next` of the previous page.
+    /// Only hosts whose names sort after this one: `next` of the previous page.
     after: String,
     /// Maximum number of results, 1 to 1000; the default is 1000.
     #[param(minimum = 1, maximum = 1000)]

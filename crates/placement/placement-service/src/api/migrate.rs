@@ -15,8 +15,8 @@ use std::time::Duration;
 /// How long a request waits for a migration. It continues after that.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Migrates a running virtual machine live to another host. Answers when it is there or has stayed, or after a minute with
-/// 504, while the migration continues.
+/// Migrates a running virtual machine live to another host. Answers when the virtual machine has arrived or the
+/// migration has failed. After a minute, answers with 504 while the migration continues.
 #[utoipa::path(post, path = "/v1/vms/{vm}/migrate", operation_id = "migrate_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     request_body = Migrate, responses((status = 200, body = Vm), (status = "4XX", body = Problem), (status = 504, body = Problem)))]
 pub(crate) async fn migrate(

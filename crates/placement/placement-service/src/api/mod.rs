@@ -122,7 +122,7 @@ fn token_of(header: &str, takes_basic: bool) -> Option<String> {
     Some(token).filter(|token| token.len() <= 256 || Oidc::is_jwt(token))
 }
 
-/// Tells the middleware who the caller of a request is.
+/// Passes the caller of a request to the middleware.
 #[derive(Clone, Default)]
 struct CallerCell(Arc<OnceLock<Caller>>);
 
@@ -152,7 +152,7 @@ fn is_audited(
     status: u16,
 ) -> bool {
     let may_change = !method.is_safe() && route.is_some_and(|route| !NOT_AUDITED.contains(&route));
-    // 503 means that nothing was changed and that the database is probably unreachable.
+    // 503 means that nothing was changed and the database is probably unreachable.
     (may_change && caller.is_some() && status != 503) || matches!(status, 401 | 403)
 }
 

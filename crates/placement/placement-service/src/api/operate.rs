@@ -57,7 +57,7 @@ pub(crate) struct ExplainQuery {
     limit: Option<usize>,
 }
 
-/// Explains which hosts and nodes a request fits on and why the others are rejected. Tenants get only the counts.
+/// Explains which hosts and nodes a request fits on and why the others are rejected. Tenants receive only the counts.
 #[utoipa::path(post, path = "/v1/explain", operation_id = "explain_request", tag = "operation", request_body = Request, params(ExplainQuery),
     responses((status = 200, body = Explanation), (status = "4XX", body = Problem)))]
 pub(crate) async fn explain(

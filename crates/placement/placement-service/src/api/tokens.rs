@@ -130,7 +130,7 @@ pub(crate) async fn tenants(
     Ok(Json(Tenants { items }))
 }
 
-/// Sets the quota of a tenant. Existing virtual machines above it are kept.
+/// Sets the quota of a tenant. Existing virtual machines that exceed it continue to run.
 #[utoipa::path(put, path = "/v1/tenants/{tenant}/quota", operation_id = "set_quota", tag = "access", params(("tenant" = String, Path, description = "its name")),
     request_body = Quota, responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn set_quota(
@@ -165,7 +165,7 @@ fn quota_in_words(quota: &Quota) -> String {
     format!("quota: virtual machines {}, virtual CPUs {}, MiB {memory}", limit(vms), limit(vcpus))
 }
 
-/// Shows the quota that a tenant gets with its first virtual machine.
+/// Shows the quota assigned to a tenant with its first virtual machine.
 #[utoipa::path(get, path = "/v1/default-quota", operation_id = "show_default_quota", tag = "access",
     responses((status = 200, body = Quota), (status = "4XX", body = Problem)))]
 pub(crate) async fn default_quota(
@@ -176,7 +176,7 @@ pub(crate) async fn default_quota(
     Ok(Json(state.with(|state| state.store.default_quota()).await?))
 }
 
-/// Sets the quota that a tenant gets with its first virtual machine. Present tenants keep theirs.
+/// Sets the quota assigned to a tenant with its first virtual machine. Present tenants keep theirs.
 #[utoipa::path(put, path = "/v1/default-quota", operation_id = "set_default_quota", tag = "access", request_body = Quota,
     responses((status = 204), (status = "4XX", body = Problem)))]
 pub(crate) async fn set_default_quota(

@@ -35,7 +35,7 @@ const MOVE_TIMEOUT: Duration = Duration::from_secs(60);
 #[serde(deny_unknown_fields, default)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct VmListQuery {
-    /// Only those of this tenant.
+    /// Only virtual machines of this tenant.
     tenant: Option<String>,
     /// Only those on this host.
     host: Option<String>,
@@ -262,7 +262,7 @@ async fn change_intent(
     Ok(Json(changed.await?))
 }
 
-/// Starts a virtual machine. Retries one that failed.
+/// Starts a virtual machine, or retries to start one that failed.
 #[utoipa::path(post, path = "/v1/vms/{vm}/start", operation_id = "start_vm", tag = "virtual machines", params(("vm" = String, Path, description = "number or name"), TenantQuery),
     responses((status = 200, body = Vm), (status = "4XX", body = Problem)))]
 pub(crate) async fn start(
@@ -343,7 +343,7 @@ pub(crate) async fn resize(
     Ok(Json(vm))
 }
 
-/// Error for a virtual machine that cannot move on its host. `forbidden` is the placement that it would get without
+/// Error for a virtual machine that cannot move on its host. `forbidden` is the placement that would be chosen without
 /// group rules.
 async fn no_target(
     state: &Arc<ServiceState>,

@@ -22,7 +22,7 @@ use utoipa::IntoParams;
 
 /// Maximum number of watchers.
 const MAX_WATCHERS: usize = 256;
-/// Maximum number of watchers of one tenant, so that no tenant can exclude the others.
+/// Maximum number of watchers of a tenant, so that one tenant cannot exclude others.
 const MAX_WATCHERS_PER_TENANT: usize = 16;
 /// Number of events read per query.
 const EVENTS_PER_QUERY: usize = 500;

@@ -173,7 +173,7 @@ impl Topology {
         Ok(())
     }
 
-    /// Moves huge pages from the node's ordinary memory to a pool of their own.
+    /// Moves huge pages from the node's ordinary memory to a separate pool.
     fn pages(&mut self, attributes: &Attributes<'_>) -> Result<(), Fault> {
         let (size, count) = (attributes.number("size", 1 << 40)?, attributes.number("count", u64::MAX)?);
         let Some(node) = self.nodes.last_mut() else { return Ok(()) };
@@ -195,7 +195,7 @@ impl Topology {
     fn end(&mut self, element: OpenElement, parent: Option<&mut OpenElement>) {
         match (&*element.kind, parent) {
             ("Core", _) if !element.cpus.is_empty() => self.cores.push(element.cpus),
-            // Without core elements, each hardware thread counts as a core.
+            // Without core elements, each hardware thread is treated as a core.
             ("PU", None) => self.cores.push(element.cpus),
             ("PU", Some(parent)) if parent.kind != "Core" => self.cores.push(element.cpus),
             ("PU", Some(parent)) => parent.cpus = parent.cpus.iter().chain(element.cpus.iter()).collect(),
@@ -234,7 +234,7 @@ impl Topology {
             let node_of = Node { id: node.id, cores, memory: node.pools.clone() };
             let twice = nodes.iter().any(|other| other.cores.iter().any(|core| node_of.cores.contains(core)));
             if twice {
-                // Memory beside another node's, such as high-bandwidth memory: a node without CPUs of its own.
+                // Memory attached beside another node, such as high-bandwidth memory: a node without CPUs.
                 nodes.push(Node { cores: Vec::new(), ..node_of });
             } else {
                 nodes.push(node_of);
@@ -254,7 +254,7 @@ impl Topology {
         Ok(host)
     }
 
-    /// The matrix of distances, if the file has exactly one of all nodes that looks like the firmware's.
+    /// The distance matrix, if the file has exactly one that covers all nodes and looks like the firmware's.
     fn distances(&self) -> Option<Vec<Vec<u32>>> {
         let count = self.nodes.len();
         let order: Vec<usize> = self

@@ -1,4 +1,4 @@
-//! Decides for kube-scheduler which nodes hold a pod on one of their NUMA nodes, and how well.
+//! Decides for kube-scheduler on which nodes a pod fits on one NUMA node, and scores these nodes.
 
 use super::api::{ExtenderArgs, ExtenderFilterResult, HostPriority, KeptNodes, Node};
 use super::labels::free_host;
@@ -17,7 +17,7 @@ const MAX_SCORE: f32 = 10.0;
 /// Maximum number of characters of a reason.
 const MAX_REASON_CHARS: usize = 300;
 
-/// What is known about a node for a pod.
+/// The result of evaluating a node for a pod.
 enum Verdict {
     /// The pod is not aligned, or the node has no labels: the extender has no opinion.
     NoOpinion,
@@ -34,7 +34,8 @@ struct Candidate {
     verdict: Verdict,
 }
 
-/// Answers a filter request: the nodes that hold the pod as they were sent, and the reason for each of the others.
+/// Answers a filter request with the nodes on which the pod fits, as they were sent, and the reason for each of the
+/// others.
 ///
 /// # Errors
 /// Why the request is malformed.
@@ -51,7 +52,7 @@ pub(crate) fn filter(body: &[u8]) -> Result<String, String> {
     serde_json::to_string(&result).map_err(|error| error.to_string())
 }
 
-/// Answers a prioritize request: a score from 0 to 10 for each node. A node without an opinion gets 0.
+/// Answers a prioritize request: a score from 0 to 10 for each node. A node without a score gets 0.
 ///
 /// # Errors
 /// Why the request is malformed.
@@ -115,7 +116,7 @@ fn candidates(body: &[u8]) -> Result<Vec<Candidate>, String> {
     Ok(candidates)
 }
 
-/// Why no NUMA node of a host holds a pod: what the node that comes closest lacks.
+/// Why a pod fits on no NUMA node of a host: the resources that the closest node lacks.
 fn reason(host: &HostVerdict) -> String {
     match (host.closest_node(), host.refused.first()) {
         (Some((node, refusal)), _) => format!(
@@ -129,8 +130,8 @@ fn reason(host: &HostVerdict) -> String {
     }
 }
 
-/// The memory in ordinary pages of a pod with huge pages is what the scheduler calls overhead: it comes from the same
-/// NUMA node in addition.
+/// For a pod with huge pages, its memory in ordinary pages is the scheduler's overhead, which comes from the same NUMA
+/// node in addition.
 fn policy(need: Option<&PodNeed>) -> Policy {
     let ordinary = need.filter(|need| need.huge_pages.is_some()).map_or(0, |need| need.memory_mib);
     let fixed_mib = u32::try_from(ordinary).unwrap_or(u32::MAX);

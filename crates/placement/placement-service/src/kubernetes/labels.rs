@@ -1,4 +1,4 @@
-//! Labels of a Kubernetes node that describe the room on its NUMA nodes.
+//! Labels of a Kubernetes node that describe the free resources of its NUMA nodes.
 //!
 //! Source: Kubernetes' manual, "Labels and Selectors" (syntax); kubelet checkpoints: pkg/kubelet/cm/cpumanager/state
 //! (`CPUManagerCheckpoint`) and pkg/kubelet/cm/memorymanager/state (`MemoryManagerCheckpoint`).
@@ -21,7 +21,7 @@ pub type Labels = BTreeMap<String, String>;
 /// Resources that the kubelet has assigned to aligned pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KubeletUse {
-    /// CPUs that a pod has to itself.
+    /// CPUs dedicated to a pod.
     pub cpus: CpuSet,
     /// Free memory in MiB by node and page size in KiB, where the memory manager counts it.
     pub free_mib: BTreeMap<(u32, u32), u64>,
@@ -113,7 +113,7 @@ impl KubeletUse {
 /// Ordinary pages in labels. Their real size does not matter to a pod.
 const ORDINARY_KIB: u32 = 4;
 
-/// Describes a host and what is free on it.
+/// Describes a host and its free resources.
 pub fn labels(host: &Host, used: &KubeletUse) -> Labels {
     let mut all = Labels::new();
     let mut put = |key: String, value: u64| drop(all.insert(format!("{PREFIX}{key}"), value.to_string()));
@@ -189,7 +189,8 @@ pub(super) fn free_host(name: &str, labels: &Labels) -> Result<Option<Host>, Str
     if cpus >= MAX_CPU as usize {
         return Err(format!("{cpus} free CPUs; at most {}", MAX_CPU - 1));
     }
-    // CPUs get consecutive made-up numbers, because the kubelet, not the scheduler, decides which CPUs a pod gets.
+    // CPUs are numbered consecutively, whatever their real numbers: the kubelet, not the scheduler, assigns CPUs to
+    // pods.
     let mut next = 0;
     for core in nodes.values_mut().flat_map(|node| &mut node.cores) {
         let threads = core.len() as u32;

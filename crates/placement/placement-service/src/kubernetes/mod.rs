@@ -1,5 +1,5 @@
-//! Kubernetes: a scheduler extender that keeps pods off nodes whose NUMA nodes are too full for them, and the node labels
-//! that it reads. Otherwise the kubelet rejects such a pod after it was scheduled (`TopologyAffinityError`).
+//! Kubernetes: a scheduler extender that keeps pods off nodes whose NUMA nodes are too full for them, and the node
+//! labels that it reads. Otherwise, the kubelet would reject the pod after it was scheduled (`TopologyAffinityError`).
 //!
 //! Source: Kubernetes' manual, "Scheduler Configuration" (extenders) and "Control Topology Management Policies on a
 //! node".

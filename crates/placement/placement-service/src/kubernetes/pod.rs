@@ -1,4 +1,4 @@
-//! What a pod needs of one NUMA node.
+//! The resources of one NUMA node that a pod needs.
 //!
 //! Source: Kubernetes' manual, "Configure Quality of Service for Pods", "Control CPU Management Policies on the Node"
 //! (the static policy), "Sidecar Containers" (resources of a pod).
@@ -24,8 +24,8 @@ pub(super) struct PodNeed {
     pub huge_pages: Option<(u32, u64)>,
 }
 
-/// Reads the needs of a pod. `Ok(None)` means that the kubelet does not align it: it is not of the class Guaranteed, or
-/// a container asks for a fraction of a CPU.
+/// Reads the needs of a pod. `Ok(None)` means that the kubelet does not align the pod: it is not of the class
+/// Guaranteed, or a container requests a fraction of a CPU.
 pub(super) fn need(pod: &Pod) -> Result<Option<PodNeed>, String> {
     let spec = &pod.spec;
     let all = || spec.init_containers.iter().chain(&spec.containers);

@@ -45,7 +45,7 @@ fn a_pod_is_kept_off_nodes_without_a_numa_node_for_it() {
         "{failed:?}"
     );
     assert!(reason("little-memory").contains("2048"), "{failed:?}");
-    // kube-scheduler goes on with the nodes of the answer, so they are complete.
+    // kube-scheduler continues with the nodes of the answer, so they are complete.
     let sent: Value = serde_json::from_str(GUARANTEED).unwrap();
     assert_eq!(answer["Nodes"]["items"][1], sent["Nodes"]["items"][3]);
 }
@@ -156,9 +156,9 @@ fn labels_describe_what_the_kubelet_has_not_given_away() {
         assert!(name.len() <= 63 && name.ends_with(|c: char| c.is_ascii_alphanumeric()), "{key}");
         assert!(value.bytes().all(|b| b.is_ascii_digit()), "{key}={value}");
     }
-    // Without checkpoints, everything is free. What is written can be read.
+    // Without checkpoints, everything is free. Written labels can be read.
     let free = labels::free_host("n0", &labels(&hygon(), &KubeletUse::default())).unwrap().unwrap();
-    // One more CPU is the kubelet's.
+    // Another CPU is reserved for the kubelet.
     assert_eq!((free.nodes.len(), free.cpu_count(), free.reserved.len()), (8, 127, 1));
     let rest = labels::free_host("n0", &made).unwrap().unwrap();
     assert_eq!((rest.cpu_count(), rest.nodes[0].memory[0].mib), (125, 27_648));

@@ -250,8 +250,8 @@ pub(super) fn write(
     xml.write()
 }
 
-/// A PCI function of the host that the guest gets. It has the driver vfio-pci already, and keeps it afterwards, so that
-/// the host does not use it between two guests.
+/// A PCI function of the host that is assigned to the guest. Its driver is vfio-pci before and after, so that the host
+/// does not use it between two guests.
 fn assigned(function: &str) -> Result<Element, String> {
     let parts = function.rsplit_once('.').and_then(|(rest, function)| {
         let mut parts = rest.split(':');

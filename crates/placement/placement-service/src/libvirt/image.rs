@@ -17,7 +17,7 @@ const EXTERNAL_DATA: u64 = 1 << 2;
 /// Checks that an image refers to no other file.
 ///
 /// # Errors
-/// What is wrong with it, and what to do.
+/// The error and its remedy.
 pub(super) fn check(path: &Path, format: &str) -> Result<(), String> {
     let name = path.display();
     let seen = fs::symlink_metadata(path).map_err(|error| format!("its image {name}: {error}"))?;

@@ -19,7 +19,7 @@ pub struct Imported {
 /// Reads the domain `name` of the libvirt at `uri`.
 ///
 /// # Errors
-/// If libvirt does not answer, the domain does not exist, runs, or belongs to a virtual machine.
+/// libvirt does not answer, or the domain does not exist, is running, or belongs to a virtual machine.
 pub fn import(uri: &str, name: &str) -> Result<Imported, String> {
     let virsh = Virsh::new(uri);
     // The live XML shows whether the domain runs. The inactive XML has no run-time addresses.

@@ -1,5 +1,5 @@
-//! Inspects all running virtual machines of a libvirt host, including those that Longma did not create: where their
-//! threads and memory are, what remote accesses cost, and commands to improve that. Changes nothing.
+//! Inspects all running virtual machines of a libvirt host, including those that Longma did not create: the location of
+//! their threads and memory, the cost of remote accesses, and commands that reduce it. Changes nothing.
 //!
 //! Source: proc(5) for threads and numa_maps; the firmware's distances (ACPI SLIT), where 10 is local.
 
@@ -36,7 +36,7 @@ pub struct Locality {
     pub remote: f64,
     /// Mean cost of an access relative to a local one, by the firmware's distances.
     pub cost: f64,
-    /// Whether its threads may leave the nodes that they run on.
+    /// Whether its threads may leave their current nodes.
     pub may_drift: bool,
     /// Commands that improve its locality; empty if none are needed.
     pub mend: Vec<String>,

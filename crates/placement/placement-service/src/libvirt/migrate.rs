@@ -22,8 +22,9 @@ fn refused(what: &str, why: impl ToString) -> HypervisorError {
     HypervisorError::Refused { what: what.into(), why: why.to_string() }
 }
 
-/// Arguments of `virsh migrate` that depend on how the target's libvirtd is reached. Over an encrypted connection the
-/// memory goes through it too. Else QEMU connects to the address in the URI, which the target's name may not resolve to.
+/// Arguments of `virsh migrate` that depend on how the target's libvirtd is reached. If the connection is encrypted,
+/// the memory is sent over it too. Else QEMU connects to the address in the URI, which the target's name may not
+/// resolve to.
 fn transport(address: &str) -> Vec<String> {
     let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
     let transport = scheme.split_once('+').map_or("tls", |(_, transport)| transport);
@@ -97,7 +98,7 @@ impl Libvirt {
         self.sent.insert(name.into());
         let sent = self.virsh.run_for(&arguments, None, Duration::from_secs(MAX_MIGRATION_S));
         if let Err(Fault::Unavailable(_)) = &sent {
-            // virsh was killed, and libvirtd goes on. If this fails, too, a later check does it.
+            // virsh was killed, and libvirtd continues. If this fails, too, a later check does it.
             let _ = self.abort(name);
         }
         sent.map(drop).map_err(|fault| fault.error(&what))
@@ -119,7 +120,7 @@ impl Libvirt {
             Err(fault) if fault.is_no_domain() => return Ok(Outgoing::Gone),
             Err(fault) => return Err(fault.error(&what)),
         };
-        // The guest stands still meanwhile, so no call that can be spared.
+        // The guest is paused during this time, so make no unnecessary calls.
         if outgoing(&state, "") == Outgoing::Left {
             return Ok(Outgoing::Left);
         }

@@ -39,7 +39,7 @@ const DOMAINS_PER_CALL: usize = 100;
 const START_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout for stopping. libvirt waits 15 s for QEMU to exit before it kills it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long to leave a guest alone after it did not release a virtual CPU. Each attempt blocks for 5 s.
+/// The interval before another attempt after a guest did not release a virtual CPU. Each attempt blocks for 5 s.
 const UNPLUG_RETRY_DELAY: Duration = Duration::from_secs(300);
 
 /// How guest instructions are executed.
@@ -56,7 +56,7 @@ pub enum Virtualization {
 pub struct Libvirt {
     virsh: Virsh,
     virtualization: Virtualization,
-    /// Domains whose number of virtual CPUs could not be changed, and when that was tried.
+    /// Domains whose number of virtual CPUs could not be changed, and the time of the attempt.
     uncounted: BTreeMap<String, Instant>,
     /// URI under which other hosts' libvirtd reaches this one.
     migration_uri: Option<String>,
@@ -83,7 +83,7 @@ impl Libvirt {
         })
     }
 
-    /// Runs virsh for a domain. A fault for which `is_done_already` returns true counts as success.
+    /// Runs virsh for a domain. An error for which `is_done_already` returns true is treated as success.
     fn call(
         &self,
         what: &str,

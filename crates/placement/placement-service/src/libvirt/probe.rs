@@ -17,7 +17,7 @@ const GUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const CODE: [u8; 5] = [0xb0, 0x10, 0xe6, 0xf4, 0xf4];
 /// Exit status of QEMU after the guest has written 0x10.
 const ENDED_BY_GUEST: i32 = 0x10 * 2 + 1;
-/// Names of QEMU: that of the project, and that of some distributions.
+/// Names of QEMU: that of the project, and that used by some distributions.
 const PROGRAMS: [&str; 2] = ["qemu-system-x86_64", "/usr/libexec/qemu-kvm"];
 
 /// Result of a probe.

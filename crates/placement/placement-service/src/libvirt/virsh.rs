@@ -158,7 +158,7 @@ fn read(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<Vec
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(from) = from {
-            // On an error, use what was read so far.
+            // On an error, use the output read so far.
             let _ = from.take(MAX_OUTPUT_BYTES).read_to_end(&mut bytes);
         }
         bytes

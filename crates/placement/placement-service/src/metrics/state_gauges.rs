@@ -1,4 +1,4 @@
-//! Gauges of the present state, made anew for each scrape, so that they show no host, node or alarm that is gone.
+//! Gauges of the current state, recreated for each scrape so that removed hosts, nodes and alarms disappear.
 
 use crate::wire::HostView;
 use longma_placement::inventory::HostStatus;

@@ -1,4 +1,4 @@
-//! The file that says whose tokens are accepted and which roles they get.
+//! The file that names the issuer whose tokens are accepted and assigns roles to them.
 
 use crate::access::Role;
 use jsonwebtoken::Algorithm;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-/// Whose tokens are accepted, and which roles they get.
+/// The issuer whose tokens are accepted, and the roles assigned to them.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OidcOptions {
@@ -33,7 +33,7 @@ pub struct OidcOptions {
     pub roles: Vec<RoleRule>,
 }
 
-/// A rule that gives a role to tokens with a claim.
+/// A rule that assigns a role to tokens with a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleRule {

@@ -1,5 +1,5 @@
-//! The issuer's public keys: read when first needed, again every ten minutes, and when a token names an unknown one. Tokens
-//! with invented key names cannot make the service ask the issuer more often than every 30 s.
+//! The issuer's public keys: read when first needed, again every ten minutes, and when a token names an unknown one.
+//! Tokens with invented key names cannot make the service fetch the keys more often than every 30 s.
 
 use super::configuration::OidcOptions;
 use crate::Log;
@@ -46,7 +46,7 @@ pub(super) struct KeyCache {
     issuer: String,
     jwks: Option<String>,
     known: RwLock<Known>,
-    /// Held while the issuer is asked.
+    /// Held while the keys are fetched from the issuer.
     refresh: tokio::sync::Mutex<()>,
     log: Log,
 }
@@ -100,7 +100,7 @@ impl KeyCache {
         }
     }
 
-    /// Asks the issuer, unless another request has done so since `before`.
+    /// Fetches the keys from the issuer, unless another request has done so since `before`.
     async fn refresh(self: &Arc<Self>, before: Option<Instant>) {
         let _held = self.refresh.lock().await;
         if self.known.read().ignore_poison().tried != before {
@@ -117,7 +117,7 @@ impl KeyCache {
         }
     }
 
-    /// Lets the next unknown key name reach the issuer.
+    /// Allows the next unknown key name to cause a fetch.
     #[cfg(test)]
     pub fn forget_attempt(&self) {
         self.known.write().ignore_poison().tried = None;
@@ -151,7 +151,7 @@ impl KeyCache {
     }
 }
 
-/// The only key that suits a token's header. A token without a key name gets one only if there is no choice.
+/// The only key that suits a token's header. A token without a key name is accepted only if there is a single key.
 fn suitable(keys: &[Jwk], kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
     let suits = |key: &&Jwk| {
         let common = &key.common;

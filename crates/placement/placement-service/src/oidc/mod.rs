@@ -103,7 +103,7 @@ impl Oidc {
         };
         let expires_at = claims.get("exp").and_then(Value::as_f64);
         let expires_at = expires_at.map(|at| (at as i64).saturating_add(self.options.clock_skew_s as i64));
-        // A name cannot be that of a token of the service, which has no such character.
+        // The name cannot equal that of one of the service's tokens, whose names do not contain this character.
         Ok(Caller::of_jwt(format!("oidc:{name}"), role, scope, digest(token), expires_at))
     }
 }

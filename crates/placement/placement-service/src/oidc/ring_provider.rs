@@ -1,4 +1,4 @@
-//! Verifies signatures for `jsonwebtoken` with ring, which this program has for TLS. It signs nothing and knows no
+//! Verifies signatures for `jsonwebtoken` with ring, which this program has for TLS. It neither signs nor supports
 //! symmetric keys.
 //!
 //! Source: RFC 7518, section 3.
@@ -49,7 +49,8 @@ fn verifier(algorithm: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerif
         Scheme::Rsa(_) => AlgorithmFamily::Rsa,
         Scheme::Other(family, _) => *family,
     };
-    // A key is only used as what it is: else a public key could serve as the secret of a symmetric algorithm.
+    // A key is used only with algorithms of its type; otherwise, a public key could serve as the secret of a symmetric
+    // algorithm.
     if key.family() != family {
         return Err(ErrorKind::InvalidKeyFormat.into());
     }

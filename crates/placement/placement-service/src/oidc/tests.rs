@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// An RSA key for these tests only.
 const RSA_KEY: &str = include_str!("test_key.txt");
 
-/// An issuer: its keys, and how often they were asked for.
+/// An issuer: its keys, and the number of times that they were requested.
 struct Issuer {
     url: String,
     jwks: Arc<Mutex<String>>,
@@ -152,7 +152,7 @@ fn claims_decide_the_role() {
     assert_eq!(ask(&oidc, &rsa).unwrap().role.name(), "operator");
     let audiences = with(issuer.claims(), "aud", json!(["other", "longma"]));
     assert!(ask(&oidc, &issuer.signed(&audiences)).is_ok());
-    // Names are shown to others.
+    // Names are shown to other users.
     let hostile = with(issuer.claims(), "sub", json!("a\u{1b}[2J\u{202e}b"));
     assert!(!ask(&oidc, &issuer.signed(&hostile)).unwrap().name.contains(['\u{1b}', '\u{202e}']));
 }
@@ -201,7 +201,7 @@ fn hostile_tokens_are_refused() {
     let admin = URL_SAFE.encode(with(claims.clone(), "sub", json!("root")).to_string());
     not_authenticated(&format!("{}.{admin}.{}", parts[0], parts[2]));
     not_authenticated(&format!("{}.{}.", parts[0], parts[1]));
-    // Extensions that have to be understood.
+    // Critical extensions, which a recipient must understand.
     not_authenticated(&signed(&json!({ "alg": "ES256", "kid": "k1", "crit": ["x"], "x": 1 }), &claims, ec));
     let wrong = [
         ("aud", json!("other"), "another audience"),
@@ -245,7 +245,7 @@ fn new_keys_are_found_and_a_flood_of_unknown_ones_does_not_reach_the_issuer() {
     }
     assert_eq!(issuer.asked.load(Ordering::SeqCst), 1);
     ask(&oidc, &issuer.signed(&claims)).unwrap();
-    // The issuer changes its key. After the interval, the new one is found.
+    // The issuer changes its key. After the interval, the new key is found.
     let next = new_key();
     *issuer.jwks.lock().unwrap() =
         json!({ "keys": [jwk("k2", &next), { "kty": "new", "kid": "k3" }] }).to_string();

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const MAX_REFUSALS: u32 = 60;
 const REFUSAL_PERIOD: Duration = Duration::from_secs(60);
 
-/// Counts the refused requests of each token; `None` stands for all requests without a valid one.
+/// Counts the refused requests of each token; `None` represents all requests without a valid token.
 #[derive(Debug, Default)]
 pub(crate) struct RefusalLimit(HashMap<Option<String>, RefusalCount>);
 
@@ -25,7 +25,7 @@ struct RefusalCount {
 }
 
 impl RefusalLimit {
-    /// Returns whether a refused request is to be recorded and, if so, how many before it were not.
+    /// Returns whether to record a refused request and, if so, the number of preceding ones that were not recorded.
     fn admit(&mut self, caller: Option<&Caller>, now: Instant) -> Option<u64> {
         let count = self.0.entry(caller.map(|c| c.digest.clone()));
         let count = count.or_insert(RefusalCount { began: now, recorded: 0, omitted: 0 });
@@ -80,8 +80,8 @@ impl ServiceState {
     }
 
     fn write_audit_now(&self) {
-        // Held while the records are written, so that those who wait for a record of an earlier writer return after it
-        // is durable.
+        // Held while the records are written, so that a caller whose record another thread is writing returns only
+        // after it is durable.
         let _writing = self.audit_writer.lock().ignore_poison();
         let records = std::mem::take(&mut *self.audit_queue.lock().ignore_poison());
         if records.is_empty() {

@@ -74,7 +74,7 @@ pub(crate) struct HostState {
     pub(super) is_emptying: bool,
     /// Name of the token that emptied it, if that was through this process.
     pub emptied_by: Option<String>,
-    /// Virtual machines that could not leave it.
+    /// Virtual machines that could not leave the host.
     pub(super) stuck: BTreeMap<VmId, Stuck>,
 }
 
@@ -87,7 +87,7 @@ impl HostState {
         }
     }
 
-    /// Makes the next report update the host's status.
+    /// Ensures that the next report updates the host's status.
     pub fn expire_contact(&mut self) {
         self.contact_stored = None;
     }

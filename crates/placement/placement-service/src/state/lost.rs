@@ -156,7 +156,7 @@ impl ServiceState {
             stored => stored?,
         };
         let since = self.host(host, |h| h.seen(stored.seen_at));
-        // A service that has the database for itself knows of all reports, so silence here is conclusive.
+        // If no other service uses the database, all reports arrive here, so silence is conclusive.
         let silent = stored.agent.as_deref().filter(|_| !self.shared || since.elapsed() > SILENCE_TIMEOUT);
         let holder = self.store.claim_host(host, machine, silent)?;
         let is_this = holder == machine;
@@ -225,7 +225,7 @@ impl ServiceState {
                 let near = scheduler.decide_on(&request, &host, &own, &place);
                 let _ = send.send(near.or_else(|| scheduler.decide_on(&request, &host, &all, &place)));
             });
-            // If the scheduler is busy, or there is no free place yet, a later report tries again.
+            // If the scheduler is busy, or there are no free resources yet, a later report tries again.
             if let Ok(Some(target)) = decided.recv_timeout(Duration::from_secs(1)) {
                 (self.log)(&format!("{name}: virtual machine {id} is to move off a missing CPU"));
                 drop(self.order(name, id, target));
@@ -266,7 +266,7 @@ mod tests {
         assert!(one.claim("h", "a").unwrap());
         assert!(!two.claim("h", "b").unwrap(), "the other service hears a");
         assert!(one.claim("h", "a").unwrap() && two.claim("h", "a").unwrap(), "it may report to either");
-        // The other service has seen no report for longer than the timeout.
+        // The other service has received no report for longer than the timeout.
         let seen = store.host("h").unwrap().seen_at;
         two.host("h", |h| (h.manager, h.store_contact) = (None, Some((seen, long_ago()))));
         assert!(two.claim("h", "b").unwrap());

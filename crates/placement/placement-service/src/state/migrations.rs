@@ -1,6 +1,6 @@
-//! Migrations that this service has ordered, and hosts that are to be emptied. The agent of the source makes a migration;
-//! the service tells the agent of the target to make its host ready. What must survive a restart is in the store: an agent
-//! finds an interrupted migration there.
+//! Migrations that this service has ordered, and hosts that are to be emptied. The source's agent performs a migration,
+//! and the service orders the target's agent to prepare its host. State that must survive a restart is in the store,
+//! where an agent finds an interrupted migration.
 
 use super::ServiceState;
 use super::hosts::HostState;
@@ -19,7 +19,7 @@ use tokio::sync::{oneshot, watch};
 
 /// Time after which a migration without an answer of the source's agent is forgotten here. The agent ends it.
 const FORGET_AFTER: Duration = Duration::from_secs(900);
-/// How long to leave a virtual machine alone that could not leave a host.
+/// The interval before another attempt to migrate a virtual machine that could not leave a host.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// First protocol version whose agents migrate.
 const MIGRATING_PROTOCOL: u32 = 2;
@@ -30,13 +30,13 @@ pub(super) struct OrderedMigration {
     number: u64,
     source: String,
     target: Placement,
-    /// Name of the token on whose behalf it is made.
+    /// Name of the token on whose behalf the migration is made.
     actor: String,
-    /// What the target's agent answered; `None` until it is asked.
+    /// The answer of the target's agent; `None` before it is asked.
     prepared: Option<watch::Sender<Preparation>>,
 }
 
-/// Why a virtual machine could not leave its host, and when that was tried.
+/// Why a virtual machine could not leave its host, and the time of the attempt.
 pub(crate) type Stuck = (Instant, String);
 
 impl ServiceState {
@@ -95,7 +95,8 @@ impl ServiceState {
         Ok(receive)
     }
 
-    /// Error for a virtual machine that fits on no other host. If the host was named, says what it lacks.
+    /// Error for a virtual machine that fits on no other host. If the request named the host, explains which resources
+    /// it lacks.
     async fn no_target(
         &self,
         vm: &Vm,
@@ -131,7 +132,7 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Notes a migration. An agent does one thing at a time, so each host takes part in one.
+    /// Notes a migration. An agent performs one order at a time, so each host takes part in one migration.
     fn register(
         &self,
         id: VmId,
@@ -154,7 +155,7 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Forgets a migration, if it is that of the order `number`.
+    /// Forgets a migration if it has the order number `number`.
     fn unregister(&self, id: VmId, number: Option<u64>) {
         let mut migrations = self.migrations.lock().ignore_poison();
         if migrations.get(&id).is_some_and(|ordered| number.is_none_or(|number| number == ordered.number)) {
@@ -162,7 +163,7 @@ impl ServiceState {
         }
     }
 
-    /// The store that acts on behalf of who ordered the migration.
+    /// The store that acts on behalf of the user who ordered the migration.
     fn store_of_migration(&self, id: VmId) -> Arc<dyn Store> {
         let migrations = self.migrations.lock().ignore_poison();
         match migrations.get(&id) {
@@ -181,7 +182,7 @@ impl ServiceState {
         self.store_of_migration(id).begin_migration(id, target)
     }
 
-    /// Ends a migration, and tells the agents of both hosts.
+    /// Ends a migration, and notifies the agents of both hosts.
     pub fn end_migration(&self, id: VmId, problem: Option<&str>) -> Result<Vm, StoreError> {
         let hosts = self.store.vm(id)?;
         let ended = self.store_of_migration(id).end_migration(id, problem)?;
@@ -192,7 +193,7 @@ impl ServiceState {
         Ok(ended)
     }
 
-    /// Has the target's agent make its host ready, and waits for its answer for at most `wait`.
+    /// Orders the target's agent to prepare its host, and waits at most `wait` for the answer.
     pub async fn prepare_migration(self: &Arc<Self>, id: VmId, wait: Duration) -> Preparation {
         let gone = || Preparation::Refused("the service has not ordered this migration".into());
         let (mut answer, is_new) = {
@@ -229,7 +230,7 @@ impl ServiceState {
         }
     }
 
-    /// Migrates virtual machines off the hosts that are to be emptied and whose agents report here.
+    /// Migrates virtual machines off the hosts that must be emptied and whose agents report here.
     pub async fn empty_hosts(self: &Arc<Self>) -> Result<(), HttpProblem> {
         let emptying = |allocator: &mut longma_placement::Allocator| {
             allocator.scheduler().inventory().hosts_with_status(HostStatus::Emptying)

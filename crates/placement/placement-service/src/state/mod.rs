@@ -65,7 +65,7 @@ pub(crate) struct ServiceState {
     tokens: RwLock<Tokens>,
     /// Counts changes of the tokens, so that streams notice revoked ones.
     pub token_changes: watch::Sender<u64>,
-    /// When each token was last used, by digest, as far as that is not in the store yet.
+    /// The last use of each token, by digest, if it is not in the store yet.
     token_uses: Mutex<HashMap<String, i64>>,
     refusal_limit: Mutex<RefusalLimit>,
     /// Records of the audit log that are not written yet.

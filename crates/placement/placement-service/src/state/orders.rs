@@ -1,4 +1,4 @@
-//! Work for the agents: moves to make, and virtual machines whose intended state has changed.
+//! Orders for the agents: moves, and virtual machines whose intended state has changed.
 
 use super::ServiceState;
 use crate::wire::{AgentOrders, Order, OrderDone, OrderKind};
@@ -41,12 +41,12 @@ impl ServiceState {
         })
     }
 
-    /// Orders a move. The receiver gets the agent's result.
+    /// Orders a move. The receiver returns the agent's result.
     pub fn order(&self, host: &str, vm: VmId, target: Placement) -> (u64, oneshot::Receiver<OrderDone>) {
         self.order_kind(host, vm, target, OrderKind::Move)
     }
 
-    /// Gives the agent of a host an order. The receiver gets its result.
+    /// Queues an order for the agent of a host. The receiver returns the result.
     pub(super) fn order_kind(
         &self,
         host: &str,
@@ -93,7 +93,7 @@ impl ServiceState {
         }
     }
 
-    /// Cancels an order. Returns whether the agent had not fetched it yet.
+    /// Cancels an order. Returns whether the agent had not fetched the order yet.
     pub fn cancel(&self, host: &str, number: u64) -> bool {
         self.awaited_orders.lock().ignore_poison().remove(&number);
         self.host(host, |h| {
@@ -103,7 +103,7 @@ impl ServiceState {
         })
     }
 
-    /// Orders a move that evens out the host's load, if one is due.
+    /// Orders a move that balances the host's load, if one is due.
     pub(super) fn balance(&self, name: &str, vm_cpus: BTreeMap<VmId, f64>) -> Result<(), StoreError> {
         let host = self.store.host(name)?.host;
         let vms = self.store.host_vms(name)?;

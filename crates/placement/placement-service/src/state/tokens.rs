@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// unknown tokens.
 const TOKEN_REFRESH: Duration = Duration::from_secs(1);
 
-/// Interval at which the last uses of tokens are written to the store. A crash loses those of the last interval.
+/// Interval at which the last uses of tokens are written to the store. A crash loses the uses in the last interval.
 pub(crate) const USES_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The tokens as last read from the store.
@@ -38,7 +38,7 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Returns the caller whose token has this digest, also if the token has expired.
+    /// Returns the caller whose token has this digest, even if the token has expired.
     pub async fn caller(self: &Arc<Self>, digest: &str) -> Result<Option<Caller>, HttpProblem> {
         let look = |state: &ServiceState, digest: &str| {
             let tokens = state.tokens.read().ignore_poison();
@@ -72,7 +72,7 @@ impl ServiceState {
         }
     }
 
-    /// Returns whether the name is that of a token of this tenant.
+    /// Returns whether this tenant has a token of this name.
     pub fn is_token_of_tenant(&self, name: &str, tenant: &str) -> bool {
         let tokens = self.tokens.read().ignore_poison();
         tokens.by_digest.values().any(|c| c.name == name && c.scope.as_deref() == Some(tenant))
@@ -103,7 +103,7 @@ impl ServiceState {
         stored
     }
 
-    /// All tokens with their last uses, those that are not in the store yet included.
+    /// All tokens with their last uses, including uses that are not in the store yet.
     pub fn tokens_with_uses(&self) -> Result<Vec<Token>, StoreError> {
         let mut all = self.store.tokens()?;
         let uses = self.token_uses.lock().ignore_poison();

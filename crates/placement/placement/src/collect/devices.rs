@@ -1,6 +1,6 @@
-//! Network interfaces and accelerators on the PCI bus that can be handed to virtual machines: whole devices, and virtual
-//! functions of SR-IOV. What the IOMMU cannot separate is one device. The operator dedicates a device by binding all its
-//! functions to the driver vfio-pci; the host never loses a device that it uses.
+//! Network interfaces and accelerators on the PCI bus that can be handed to virtual machines: whole devices, and
+//! virtual functions of SR-IOV. Functions that the IOMMU cannot separate form one device. The operator dedicates a
+//! device by binding all its functions to the driver vfio-pci; the host never loses a device that it uses.
 //!
 //! Source: Linux Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups; Documentation/driver-api/vfio.rst.
 
@@ -57,7 +57,7 @@ impl Function {
         Ok(number("vendor")?.zip(number("device")?).map(|(vendor, device)| PciId { vendor, device }))
     }
 
-    /// Name of what a symbolic link of the function points to.
+    /// Name of the target of one of the function's symbolic links.
     fn link(&self, name: &str) -> Option<String> {
         let target = std::fs::read_link(self.folder.join(name)).ok()?;
         Some(target.file_name()?.to_str()?.to_string())

@@ -41,7 +41,7 @@ impl FakeNetwork {
         self.0.lock().ignore_poison().is_cut = is_cut;
     }
 
-    /// Domains that were seen running on two hypervisors at once. Only a watched network notes them.
+    /// Domains observed running on two hypervisors at once. Only a watched network notes them.
     pub fn doubles(&self) -> Vec<String> {
         self.0.lock().ignore_poison().doubles.clone()
     }

@@ -1,7 +1,8 @@
-//! Live migration between hosts. The agent of the source host drives it: reserves the target, lets the target's agent prepare
-//! its host, migrates, and ends the migration in the store. The hypervisor leaves the domain paused on the target, and it
-//! is resumed there only when the store says that the virtual machine is there. Therefore it never runs on both hosts,
-//! whichever process or connection fails: a copy that the store does not confirm is removed.
+//! Live migration between hosts. The agent of the source host drives it: it reserves the target, waits until the
+//! target's agent has prepared its host, migrates, and ends the migration in the store. The hypervisor leaves the
+//! domain paused on the target, and it is resumed only when the store places the virtual machine on the target.
+//! Therefore it never runs on both hosts, whichever process or connection fails: a copy that the store does not confirm
+//! is removed.
 //!
 //! Source: libvirt, "Guest migration": the source resumes a domain if the answer of the target is lost, even if the target
 //! has completed the migration.
@@ -28,7 +29,8 @@ pub struct Ready {
     pub pins: Pins,
 }
 
-/// Makes `host` ready for a virtual machine that is being migrated to it: others leave the CPUs that are to be dedicated.
+/// Prepares `host` for a virtual machine that is being migrated to it: other virtual machines leave the CPUs to be
+/// dedicated.
 ///
 /// # Errors
 /// If the host cannot take it, or the store or the hypervisor is unreachable.
@@ -73,9 +75,9 @@ pub fn receive(
     Ok(Ready { address, pins: domain.pins })
 }
 
-/// Migrates a running virtual machine of `host` to `target` on another host. `prepare` asks the agent there to make its
-/// host ready. If a step is rejected, undoes everything. If the outcome is unknown, the virtual machine stays in the state
-/// `Migrating` with both places reserved, and [`super::reconcile`] ends the migration.
+/// Migrates a running virtual machine of `host` to `target` on another host. `prepare` asks the target's agent to
+/// prepare its host. If a step is rejected, undoes everything. If the outcome is unknown, the virtual machine stays in
+/// the state `Migrating` with both places reserved, and [`super::reconcile`] ends the migration.
 ///
 /// # Errors
 /// If the target is taken, or the store or the hypervisor is unreachable.
@@ -139,7 +141,7 @@ impl Agent<'_> {
         self.settle(vm, None, "it was interrupted")
     }
 
-    /// Ends a migration according to what is left of the domain here. `problem` is recorded if it has not left.
+    /// Ends a migration according to the state of the domain on this host. `problem` is recorded if it has not left.
     fn settle(&mut self, vm: &Vm, address: Option<&str>, problem: &str) -> Result<(), AuditError> {
         let (id, name) = (vm.id, domain_name(vm.id));
         self.mark_changed(&name);
@@ -152,7 +154,7 @@ impl Agent<'_> {
                 self.report.problems.push(format!("virtual machine {id} is still being migrated"));
             }
             Outgoing::Stays => self.end_migration(id, Some(problem))?,
-            // First make it durable that the copy on the target is not used.
+            // First record durably that the copy on the target is not used.
             Outgoing::Suspended => {
                 self.end_migration(id, Some(problem))?;
                 let resumed = self.hypervisor.resume(&name);
@@ -168,7 +170,7 @@ impl Agent<'_> {
                 self.is_done(id, removed)?;
             }
             Outgoing::Gone => {
-                // Its memory is lost, so it starts anew where its owner knows it.
+                // Its memory is lost, so it restarts on the host where it was before.
                 self.end_migration(id, Some(&format!("{problem}; its domain had disappeared")))?;
             }
         }

@@ -45,7 +45,7 @@ pub struct Comparison {
     pub moves: u64,
 }
 
-/// The policy to use, and by how much it is better than the others.
+/// The recommended policy, and its advantage over the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Recommendation {
     /// The policy.
@@ -54,8 +54,8 @@ pub struct Recommendation {
     pub next: Option<String>,
     /// Refused memory of `next` minus that of `policy`, percentage points.
     pub margin: Option<Interval>,
-    /// Policies whose refused memory does not differ significantly from the least. Of them, `policy` has the least remote
-    /// memory; ties go to the policy that refuses least.
+    /// Policies whose refused memory is not significantly higher than the lowest. Of them, `policy` has the least
+    /// remote memory; ties go to the policy that refuses least.
     pub alike: Vec<String>,
 }
 

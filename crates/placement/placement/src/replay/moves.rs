@@ -1,4 +1,4 @@
-//! Makes room for a request by one move of a running virtual machine between the nodes of its host.
+//! Makes space for a request by moving one running virtual machine between the nodes of its host.
 
 use super::Run;
 use crate::host::Host;

@@ -138,7 +138,8 @@ fn distribute_memory(host: &HostState, demand: &Demand, nodes: &[u8]) -> (Vec<Ve
                 *missing -= mib;
             }
         };
-    // Assign local memory to every virtual node first, so that none takes remotely what another one can use locally.
+    // Assign local memory to every virtual node first, so that no virtual node remotely uses memory that another one
+    // can use locally.
     for (at, node) in nodes.iter().enumerate() {
         let node = usize::from(*node);
         take_from_node(at, node, &mut free[node], &mut missing[at], &mut all);

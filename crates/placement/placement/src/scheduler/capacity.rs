@@ -1,5 +1,5 @@
 //! The number of virtual machines with several equal virtual nodes that fit on a host, and the nodes that the next one
-//! must use to keep it.
+//! must use to preserve this capacity.
 //!
 //! Source: Gudkov, Ponomareva and Pospelov, "Efficient calculation of available space for multi-NUMA virtual machines"
 //! (arXiv 2604.15033), for the closed form of [`copies`].

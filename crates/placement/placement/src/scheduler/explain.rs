@@ -44,8 +44,8 @@ pub struct HostVerdict {
 }
 
 impl HostVerdict {
-    /// Why the host does not fit, in one sentence; `None` if it fits. If every node lacks something, the sentence
-    /// states what is free on the node that comes closest.
+    /// Why the host does not fit, in one sentence; `None` if it fits. If every node lacks a resource, the sentence
+    /// states the free resources of the closest node.
     pub fn reason(&self) -> Option<String> {
         if self.score.is_some() {
             return None;
@@ -57,7 +57,7 @@ impl HostVerdict {
         Some(format!("no node of host {} has {needed} {what}: node {node} has {available}", self.host))
     }
 
-    /// The node that comes closest, with what it lacks; `None` if a node lacks nothing.
+    /// The closest node and the resources that it lacks; `None` if some node lacks nothing.
     pub fn closest_node(&self) -> Option<(u32, &Refusal)> {
         let refusals = self.nodes.iter().map(|node| Some((node.node, node.refused.first()?)));
         let share = |refusal: &Refusal| refusal.available as f64 / refusal.needed.max(1) as f64;

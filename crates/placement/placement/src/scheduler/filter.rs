@@ -47,7 +47,7 @@ pub(crate) trait HostFilter: Sync {
     fn name(&self) -> &'static str;
     /// The resource it counts.
     fn what(&self) -> &'static str;
-    /// What the host lacks; `None` if it passes.
+    /// The resource that the host lacks; `None` if it passes.
     fn shortage(&self, host: &HostState, demand: &Demand) -> Option<Shortage>;
 }
 
@@ -57,7 +57,7 @@ pub(crate) trait NodeFilter: Sync {
     fn name(&self) -> &'static str;
     /// The resource it counts on this node, the scarcest one if there are several.
     fn what(&self, candidate: &Candidate<'_>) -> &'static str;
-    /// What the node lacks; `None` if it passes.
+    /// The resource that the node lacks; `None` if it passes.
     fn shortage(&self, candidate: &Candidate<'_>) -> Option<Shortage>;
     /// Number of virtual nodes like the candidate's for which the resource suffices, if the node passes.
     fn copies(&self, candidate: &Candidate<'_>) -> u64;

@@ -14,7 +14,7 @@ const UNRANKED: u16 = u16::MAX;
 const BUCKETS: usize = MAX_SCORE as usize + 1;
 /// Number of most recently changed hosts that every decision reevaluates.
 const MAX_RECENT: usize = 32;
-/// Maximum number of hosts of a fleet of which every decision reevaluates all that changed.
+/// The largest fleet, in hosts, for which every decision reevaluates all changed hosts.
 const SMALL_FLEET: usize = 256;
 /// Maximum number of outdated hosts that one decision reevaluates.
 const MAX_STALE: u32 = 64;

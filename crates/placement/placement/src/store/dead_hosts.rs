@@ -23,13 +23,13 @@ fn dead_host_of(db: &dyn Database, vm: &Vm) -> Result<i64> {
     }
 }
 
-/// Releases everything that a virtual machine holds on its host, and on the host that it is being migrated to.
+/// Releases all resources of a virtual machine on its host, and on the target of its migration.
 fn release_all(db: &dyn Database, vm: &Vm) -> Result<()> {
     for place in vm.placement.iter().chain(&vm.target) {
         let (host, _) = host_id(db, &place.host)?;
         release_placement(db, host, vm.id, place)?;
         if vm.state == VmState::Migrating {
-            // Schedulers read the hosts of events again, here the one that it was migrating to.
+            // Schedulers reread the hosts named in events, here the target of the migration.
             event(db, Some(vm.id), Some(host), 0, "not-migrated", "its host was declared dead")?;
         }
     }
@@ -100,5 +100,5 @@ pub(super) fn remove_host(db: &dyn Database, name: &str) -> Result<()> {
     event(db, None, None, 0, HOST_REMOVED, name)
 }
 
-/// Kind of the event of a removed host. Its text is the host's name.
+/// Type of the event of a removed host. Its text is the host's name.
 pub(super) const HOST_REMOVED: &str = "host-removed";

@@ -18,7 +18,7 @@ fn inode_of(path: &Path) -> Option<Inode> {
 /// The files of an open database.
 #[derive(Debug)]
 pub(super) struct FileIdentity {
-    /// Each path with the identity of the file when it was first seen.
+    /// Each path with the identity that its file had when it was first recorded.
     files: [(PathBuf, OnceLock<Inode>); 2],
 }
 

@@ -13,7 +13,7 @@ pub(super) fn prune(db: &dyn Database, before: i64) -> Result<usize> {
     let ended = "SELECT id FROM vms WHERE state = 'deleted' AND updated_at < ?1 ORDER BY id LIMIT ?2";
     db.run(&format!("DELETE FROM keys WHERE vm IN ({ended})"), values![before, MAX_RECORDS])?;
     let vms = db.run(&format!("DELETE FROM vms WHERE id IN ({ended})"), values![before, MAX_RECORDS])?;
-    // The last event stays: its number tells all schedulers how far they have read.
+    // The last event is never deleted, because schedulers compare their positions with its number.
     let sql = "DELETE FROM events WHERE number IN (SELECT number FROM events
         WHERE at < ?1 AND number < (SELECT max(number) FROM events) ORDER BY number LIMIT ?2)";
     let events = db.run(sql, values![before, MAX_RECORDS])?;

@@ -175,7 +175,7 @@ CREATE INDEX vms_of_target_host ON vms (target_host) WHERE target_host IS NOT NU
 /// Creates the tables of a new file, or migrates an older file.
 pub(super) fn prepare_sqlite(connection: &mut Connection) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i32;
-    // One process migrates; the others wait for the lock and find it done.
+    // One process migrates the schema; the others wait for the lock and find it migrated.
     let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
     let pragma =
         |name: &str| transaction.query_row(&format!("PRAGMA {name}"), [], |row| row.get::<_, i32>(0));
@@ -229,7 +229,7 @@ fn postgres_dialect(migration: &str) -> String {
 /// Creates the tables of a new PostgreSQL database, or migrates older ones.
 pub(super) fn prepare_postgres(db: &dyn Database) -> Result<(), StoreError> {
     let known = MIGRATIONS.len() as i64;
-    // One process migrates; the others wait for the lock and find it done.
+    // One process migrates the schema; the others wait for the lock and find it migrated.
     db.begin()?;
     let transaction = OpenTransaction::begun(db);
     db.run("CREATE TABLE IF NOT EXISTS longma_placement_version (version BIGINT NOT NULL)", &[])?;

@@ -16,7 +16,7 @@ pub(super) enum Value {
     Text(String),
 }
 
-/// Kind of a failure.
+/// Type of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A constraint was violated: the resource is taken.

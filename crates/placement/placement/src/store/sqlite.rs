@@ -196,7 +196,8 @@ pub(super) struct Checkpointer {
 }
 
 impl Checkpointer {
-    /// Interval between checkpoints. Short enough that each one has little to copy and does not saturate the disk.
+    /// Interval between checkpoints. Short enough that each checkpoint has little to copy and does not saturate the
+    /// disk.
     const CHECKPOINT_INTERVAL: Duration = Duration::from_millis(100);
 
     /// Log size in pages above which the log is to be restarted: 16 MiB.

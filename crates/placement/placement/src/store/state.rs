@@ -30,7 +30,7 @@ pub enum VmState {
     Failed,
 }
 
-/// What the owner of a virtual machine wants.
+/// The state requested by the owner of a virtual machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]

@@ -413,7 +413,7 @@ pub(super) fn vm(db: &dyn Database, id: VmId) -> Result<Vm> {
 }
 
 pub(super) fn set_intent(db: &dyn Database, id: VmId, intent: Intent) -> Result<Vm> {
-    // A deletion is final: the owner has already been told that it is accepted.
+    // A deletion is final, because it has already been acknowledged to the owner.
     let sql = "UPDATE vms SET intent = ?2, version = version + 1, updated_at = ?3
         WHERE id = ?1 AND state <> 'deleted' AND (intent <> 'delete' OR ?2 = 'delete')";
     if db.run(sql, values![id, intent.name(), now()])? == 0 {

@@ -1,4 +1,4 @@
-//! The host has a free slot of each requested kind of device on any node.
+//! The host has a free device of each requested type on any node.
 
 use super::{Demand, HostFilter, HostState, Shortage};
 use crate::host::Device;
