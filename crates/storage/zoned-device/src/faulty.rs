@@ -103,7 +103,7 @@ impl FaultyDevice {
         MemoryDevice::new(geometry).map(Self::over)
     }
 
-    /// Wraps a device. Its contents count as durable.
+    /// Wraps a device. Its contents are treated as durable.
     pub fn over(device: MemoryDevice) -> Self {
         let cut = Cut::of(&device);
         let (recording, faults, versions) = (None, Vec::new(), None);
@@ -177,7 +177,7 @@ impl FaultyDevice {
         memory.cut.overwrite(block, data);
     }
 
-    /// What a power cut at this moment would leave.
+    /// An image that a power cut at this moment would leave.
     pub fn cut(&self) -> Cut {
         self.memory().cut.clone()
     }

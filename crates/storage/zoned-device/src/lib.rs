@@ -343,7 +343,7 @@ pub trait ZonedDevice: Send + Sync {
     /// Those of [`ZonedDevice::reset`]; [`DeviceError::NotOpen`] for an empty or full zone.
     fn close(&self, zone: ZoneNumber) -> Result<(), DeviceError>;
 
-    /// Makes everything that was written before this call durable.
+    /// Makes all data written before this call durable.
     ///
     /// # Errors
     /// [`DeviceError::Host`]: data written since the last flush may be lost, even if a later flush succeeds.

@@ -32,7 +32,7 @@ pub struct Span {
 pub struct ZoneTable {
     geometry: Geometry,
     zones: Vec<State>,
-    /// Implicitly open zones in the order of opening. The front one is closed first when another zone must be opened.
+    /// Implicitly open zones in the order of opening. The first one is closed when another zone must be opened.
     implicit: VecDeque<ZoneNumber>,
     explicit: u32,
     closed: u32,

@@ -50,8 +50,8 @@ impl Phase {
         self.operations as f64 / self.seconds
     }
 
-    /// Write amplification: bytes written to a device with blocks of `block_bytes` per byte put. `None` if nothing was
-    /// put.
+    /// Write amplification: bytes written to a device with blocks of `block_bytes` per byte put. `None` if no value was
+    /// written.
     pub fn written_per_byte_put(&self, block_bytes: u32) -> Option<f64> {
         let written = self.counts.blocks_written() as f64 * f64::from(block_bytes);
         (self.put_bytes != 0).then(|| written / self.put_bytes as f64)
@@ -168,7 +168,7 @@ impl<D: ZonedDevice> BenchMap for runs::Store<Counted<D>> {
 /// that were started, in order.
 ///
 /// # Errors
-/// Those of the map.
+/// The errors of the map.
 pub fn bench<M: BenchMap>(
     map: &M,
     options: &BenchOptions,
@@ -273,7 +273,7 @@ fn key(record: u64) -> [u8; 8] {
     scatter(record).to_be_bytes()
 }
 
-/// The value that operation `number` of a phase, counted from 1, gives a record. It differs for each operation.
+/// The value that operation `number` of a phase, counted from 1, writes to a record. It differs for each operation.
 fn value(record: u64, number: u64, bytes: u32) -> Vec<u8> {
     (0..bytes).map(|n| (record ^ number).wrapping_add(n.into()) as u8).collect()
 }

@@ -139,7 +139,7 @@ struct Soak<'a, D> {
     /// The records changed by the current batch.
     pending: Vec<u64>,
     longest_batch: Duration,
-    /// At a constant rate: when the current operation was due, and when the first one of the batch was.
+    /// At a constant rate: the due times of the current operation and of the first operation of the batch.
     due: Option<Instant>,
     first_due: Option<Instant>,
     longest_put: Duration,

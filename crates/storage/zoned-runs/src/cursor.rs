@@ -341,7 +341,7 @@ impl MergeCursor {
         source.key().map(|key| (key, source.value()))
     }
 
-    /// Goes on to the next key.
+    /// Advances to the next key.
     pub fn advance<D: ZonedDevice>(&mut self, io: &Io<D>) -> Result<()> {
         for &number in &self.current {
             self.sources[number].advance(io, self.ascending)?;

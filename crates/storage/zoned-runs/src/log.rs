@@ -1,5 +1,6 @@
-//! The write-ahead log: one part for each batch, in zones of its own. The manifest names the zones before anything is written
-//! to them, so a part that is missing, other than at the very end, is damage. [`crate::log_reader`] reads it back.
+//! The write-ahead log: one part for each batch, in separate zones. The manifest names the zones before anything is
+//! written to them, so a part that is missing, other than at the very end, is damage. [`crate::log_reader`] reads it
+//! back.
 //!
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2: a power cut leaves the write pointer at the first lost block.
 

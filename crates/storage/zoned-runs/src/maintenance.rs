@@ -26,7 +26,7 @@ const SLICE_BYTES: u64 = 16 << 10;
 const COMMIT_BYTES: u64 = 16 << 20;
 /// Minimum size that is charged for a batch, because it takes at least a page of the log.
 const MIN_BATCH_BYTES: u64 = 512;
-/// One of this many keys is looked up in older runs, to estimate how many records a run makes obsolete.
+/// One key out of this number is looked up in older runs, to estimate how many records a run makes obsolete.
 const SAMPLED: u64 = 64;
 /// All runs are merged when this percentage of the records is obsolete.
 const MAX_OBSOLETE_PERCENT: u64 = 25;
@@ -343,8 +343,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Checks that the device has room for changes other than deletions. If it does not, but merges can make room, does
-    /// a part of that work.
+    /// Checks that the device has room for changes other than deletions. If it does not, but merges can free space,
+    /// does a part of that work.
     pub fn check_room<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<()> {
         if self.zones.free() >= shared.sizes().reserve_zones() {
             return Ok(());
@@ -358,7 +358,7 @@ impl Writer {
         }
     }
 
-    /// Does a part of the work that makes room. Returns whether work remains.
+    /// Does a part of the work that frees space. Returns whether work remains.
     pub fn make_room<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         self.release(shared)?;
         let version = shared.version();

@@ -14,8 +14,8 @@ pub struct RepairReport {
     pub batches: u64,
     /// Batches of the log that were lost.
     pub lost_batches: Vec<LostBatches>,
-    /// Damaged blocks of tables. They stay as they are: reading one of their records is an error, and all other records can be
-    /// read.
+    /// Damaged blocks of tables. They are left unchanged: reading one of their records is an error, and all other
+    /// records can be read.
     pub damaged: Vec<(Block, String)>,
 }
 

@@ -16,7 +16,7 @@ pub struct Shared<D> {
     pub version: RwLock<Arc<Version>>,
     /// The newest batch that readers see.
     pub visible: AtomicU64,
-    /// For each batch that is the newest one of a snapshot, the number of such snapshots.
+    /// For each batch that is the newest one of a snapshot, the number of these snapshots.
     pub snapshots: Mutex<BTreeMap<u64, usize>>,
 }
 

@@ -57,7 +57,7 @@ impl Sizes {
         log + tables + 4
     }
 
-    /// The minimum number of sequential zones of this size. Besides the reserve, they have room for the records of one
+    /// The minimum number of sequential zones of this size. Apart from the reserve, they can hold the records of one
     /// write buffer, its log and its merge.
     pub fn min_zones(&self) -> u64 {
         let needs = |sizes: Self| {

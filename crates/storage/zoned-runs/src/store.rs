@@ -139,7 +139,7 @@ impl<D: ZonedDevice> Store<D> {
     /// Removes `key`, if the map has it.
     ///
     /// # Errors
-    /// Those of [`Store::apply`], but never [`Error::Full`] for want of room for records.
+    /// Those of [`Store::apply`], except [`Error::Full`] due to the number of records.
     pub fn delete(&self, key: &[u8]) -> Result<()> {
         let mut batch = Batch::new();
         batch.delete(key);
@@ -156,7 +156,7 @@ impl<D: ZonedDevice> Store<D> {
         self.writer().apply(&self.shared, batch)
     }
 
-    /// Returns a snapshot of the current state. It stays readable as long as it lives.
+    /// Returns a snapshot of the current state. It is readable as long as it exists.
     pub fn snapshot(&self) -> Snapshot<D> {
         Snapshot::new(&self.shared)
     }

@@ -35,7 +35,7 @@ impl Table {
 
 /// The index and the filter of a table in memory.
 pub struct TableIndex {
-    /// The separators, one after the other: each is at most the first key of its block and greater than all keys before it.
+    /// The concatenated separators: each is at most the first key of its block and greater than all keys before it.
     keys: Vec<u8>,
     /// For each block the end of its separator, and its first page; then the end of the data.
     blocks: Vec<(u32, u32)>,

@@ -37,7 +37,7 @@ pub struct Writer {
     pub credit: u64,
     /// The approximate number of changes in the write buffer that delete or replace a record.
     pub deletions: u64,
-    /// Whether all runs are to be merged as soon as the running merges are complete.
+    /// Whether all runs must be merged as soon as the running merges are complete.
     pub wants_full_merge: bool,
     pub counts: MergeCounts,
     /// The zones of the log that is being replayed.

@@ -130,7 +130,7 @@ impl Zones {
     }
 
     /// A zone with room for a table of tier `tier` and at least `least` blocks: preferably the zone of the last table
-    /// of this tier, then a free zone, then any zone with room.
+    /// of this tier, then a free zone, then any zone with enough space.
     pub fn take_for_table<D: ZonedDevice>(
         &mut self,
         device: &D,
@@ -153,7 +153,7 @@ impl Zones {
         Ok(index)
     }
 
-    /// Finishes zones with tables until one more zone can be active.
+    /// Finishes zones with tables until another zone can be active.
     fn make_inactive<D: ZonedDevice>(&mut self, device: &D) -> Result<()> {
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
         let Some(limit) = limits.into_iter().filter(|&limit| limit > 0).min() else { return Ok(()) };

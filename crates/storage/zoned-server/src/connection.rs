@@ -164,7 +164,7 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
         Err(self.refuse(reason))
     }
 
-    /// Sends the client the reason, as much as the connection accepts without waiting.
+    /// Sends the client as much of the reason as the connection accepts without waiting.
     fn refuse(&mut self, reason: &str) -> End {
         self.session.settle(&mut self.output);
         self.output.error(reason);

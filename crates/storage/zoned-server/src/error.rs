@@ -43,7 +43,7 @@ pub enum ServerError {
     File {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
     /// The TLS library refuses the settings.

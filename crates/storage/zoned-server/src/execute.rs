@@ -120,7 +120,7 @@ pub(crate) fn read(view: &impl View, command: &Command, output: &mut Output) -> 
     Ok(())
 }
 
-/// Adds a value or null. The value is not read if the reply has no room for it.
+/// Adds a value or null. The value is not read if it does not fit into the reply.
 fn add_value(
     output: &mut Output,
     get_if: impl FnOnce(&mut dyn FnMut(usize) -> bool) -> Result<Option<Vec<u8>>>,

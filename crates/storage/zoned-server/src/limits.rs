@@ -17,8 +17,8 @@ const MIN_BYTES: usize = 1 << 10;
 pub struct Limits {
     /// Connected clients.
     pub clients: usize,
-    /// Length of a command, and of the commands of a transaction together, bytes. A word counts as 32 bytes and its
-    /// length.
+    /// Length of a command, and of the commands of a transaction together, bytes. A word is counted as 32 bytes plus
+    /// its length.
     pub command_bytes: usize,
     /// Length of a reply, bytes. A client with this many unread bytes is not served until it reads.
     pub reply_bytes: usize,

@@ -76,7 +76,7 @@ impl Pattern {
                 None if at == text.len() => return true,
                 _ => {}
             }
-            // The last star takes one more byte.
+            // The last star matches another byte.
             match retry {
                 Some((after, from)) if from < text.len() => {
                     retry = Some((after, from + 1));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// The time that clients have to read their last replies when the server ends.
+/// The time limit for clients to read their last replies when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// The time to wait until an evicted client's thread has ended.
 const EVICTION: Duration = Duration::from_millis(100);

@@ -69,7 +69,7 @@ pub struct RequestReader {
 }
 
 impl RequestReader {
-    /// A reader of requests of at most `longest` bytes. A word counts as 32 bytes and its length.
+    /// A reader of requests of at most `longest` bytes. A word is counted as 32 bytes plus its length.
     pub fn new(longest: usize) -> Self {
         let (line, words) = (Vec::new(), Words::new());
         Self { longest, place: Position::Count, line, words, missing: 0, bytes: 0 }

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The password of all clients. Only its digest is kept.
+/// The password of all clients. Only the password's digest is stored.
 #[derive(Clone)]
 pub struct Password([u8; 32]);
 
@@ -62,7 +62,7 @@ fn check_private(path: &Path) -> Result<(), ServerError> {
 /// Reads a certificate chain and its key, both in PEM.
 ///
 /// # Errors
-/// If a file cannot be read, all users may read the key, or the key does not belong to the certificate.
+/// A file cannot be read, all users may read the key, or the key does not match the certificate.
 pub fn tls_config(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>, ServerError> {
     let refused = |path: &Path, what: &dyn std::fmt::Display| ServerError::File {
         path: path.to_owned(),

@@ -127,8 +127,8 @@ impl Stream {
         })
     }
 
-    /// Ends the connection so that the client gets the last replies. Closing a socket with unread requests would reset
-    /// it.
+    /// Ends the connection in such a way that the client receives the last replies. Closing a socket with unread
+    /// requests would reset it.
     pub fn close(mut self) {
         const MAX_CLOSE_TIME: Duration = Duration::from_millis(100);
         const MAX_DISCARDED_BYTES: usize = 1 << 20;

@@ -104,7 +104,7 @@ pub(crate) fn after_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     Some(after)
 }
 
-/// The callback of a scan. It gets each key and value; returning `Break` ends the scan.
+/// The callback of a scan. It receives each key and value; returning `Break` ends the scan.
 pub type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
 
 /// A map from byte strings to byte strings, ordered bytewise by key.

@@ -39,7 +39,7 @@ pub trait Value: Sized {
 /// A type that can be a key: the bytes of keys compare like the keys.
 pub trait Key: Value + Ord {}
 
-/// A key whose encodings all have the same length, so that another key can follow it in a pair.
+/// A type of key whose encodings all have the same length, so that another key can follow it in a pair.
 pub trait FixedKey: Key {
     /// The length of every encoding, bytes.
     const BYTES: usize;
@@ -57,7 +57,7 @@ macro_rules! integers {
             }
         }
 
-        // Negative numbers come first: the sign is flipped.
+        // The sign bit is flipped, so that negative numbers sort first.
         impl Value for $signed {
             fn encode(&self) -> Cow<'_, [u8]> {
                 Cow::Owned((self ^ Self::MIN).to_be_bytes().to_vec())

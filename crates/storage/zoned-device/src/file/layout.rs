@@ -100,7 +100,7 @@ pub struct Slot {
     pub resets: u64,
     /// The write pointer, blocks from the start of the zone.
     pub write_pointer: u64,
-    /// The write pointer at the last flush. The data before it is durable.
+    /// The write pointer at the last flush. The data before this position is durable.
     pub durable: u64,
     /// The CRC-32C of the data between `durable` and `write_pointer`.
     pub data_crc: u32,
@@ -468,7 +468,7 @@ const CODES: [(u8, Condition); 5] = [
 ];
 
 fn code(condition: Condition) -> u8 {
-    // An open zone counts as closed when its state is read back.
+    // An open zone is treated as closed when its state is read back.
     CODES.iter().find(|known| known.1 == condition).map_or(0x4, |known| known.0)
 }
 

@@ -255,7 +255,7 @@ impl FileDevice {
         Ok((Self::create_in(Backing::faulty(Arc::clone(&file)), geometry, false)?, file))
     }
 
-    /// Opens a device in such a file.
+    /// Opens a device in a file that was created by [`Self::create_faulty`].
     ///
     /// # Errors
     /// Those of [`FileDevice::open`].

@@ -42,7 +42,7 @@ pub struct StateLog {
 /// The reason why a zone may contain old data after its write pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stale {
-    /// It was discarded, but the file has not been synced yet.
+    /// The old data was discarded, but the file has not been synced yet.
     Unsynced,
     /// The file system cannot discard it.
     Undiscardable,

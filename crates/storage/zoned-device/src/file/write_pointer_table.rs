@@ -4,7 +4,7 @@
 //! Each append updates the slot of its zone without a sync. A slot holds the write pointer, the write pointer at the
 //! last flush, and the CRC of the data between them. A power cut may lose either the slot or the data. So if the CRC of
 //! the data after the last flush is wrong, recovery accepts the blocks before the first one that a power cut has lost
-//! ([`super::block_sums`]); damaged blocks among them are left for their reader to find.
+//! ([`super::block_sums`]); damaged blocks among them are detected when they are read.
 
 use super::layout::{FileLayout, SLOT_BYTES, Slot};
 use super::state_log::crc_of;
@@ -54,8 +54,8 @@ pub fn write(
     backing.write(start + (sector * SECTOR_BYTES) as u64, &bytes)
 }
 
-/// Advances write pointers past data that the slots or the checksums of blocks verify. Returns the zones for which that
-/// has any effect.
+/// Advances write pointers past data that the slots or the checksums of blocks verify. Returns the zones that this
+/// changes.
 pub fn recover(
     backing: &Backing,
     layout: &FileLayout,

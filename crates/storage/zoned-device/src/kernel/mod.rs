@@ -526,8 +526,8 @@ fn is_conventional(zone: &BlkZone) -> bool {
     zone.kind == 1
 }
 
-/// The write pointer in blocks from the start of the zone. The kernel reports that of a full zone at the end of the
-/// zone.
+/// The write pointer in blocks from the start of the zone. The kernel reports the write pointer of a full zone at the
+/// end of the zone.
 fn write_pointer(zone: &BlkZone, block_sectors: u64) -> u64 {
     match zone_ioctls::condition(zone.cond) {
         Some(Condition::Conventional | Condition::Empty) => 0,

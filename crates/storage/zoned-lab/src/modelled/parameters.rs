@@ -84,7 +84,7 @@ impl Parameters {
     };
 
     /// A device with a constant latency per command, such as the kernel's null_blk: no flash, buffer or wear. The read
-    /// latency is the firmware's, because what a write buffer holds is read without a die.
+    /// latency is that of the firmware, because data in a write buffer is read without a die.
     pub const fn answering(read: Duration, write: Duration, reset: Duration) -> Self {
         Self {
             channels: 1,

@@ -1,4 +1,4 @@
-//! Leaves and interior nodes, and their logs. Both kinds of nodes have the same layout: n keys, and n values or
+//! Leaves and interior nodes, and their logs. Both types of node have the same layout: n keys, and n values or
 //! addresses.
 //!
 //! Source: the layouts of the ZB+-tree paper. Entry i of a log belongs to entry i of its node, so that a full log can

@@ -1,10 +1,10 @@
 //! Selects the nodes that the host keeps in memory, so that reading them does not read the device. The selection
-//! depends on the kind of node and is fixed. The paper does not state which reads its counts omit.
+//! depends only on the type of node and is fixed. The paper does not state which reads its counts omit.
 
 use super::counts::NodeKind;
 use serde::Serialize;
 
-/// The kinds of nodes that the host keeps in memory. They are still written to the device.
+/// The types of node that the host caches. They are still written to the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CachedNodes {

@@ -4,7 +4,7 @@
 
 use serde::Serialize;
 
-/// The kind of a node that is read or written.
+/// The type of a node that is read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeKind {

@@ -278,7 +278,7 @@ impl<D: ZonedDevice> CowTree<D> {
     }
 }
 
-/// A node read into memory while its zone is collected, with those of its children that move too.
+/// A node read into memory while its zone is collected, with the children that also move.
 struct RelocatedNode {
     body: Arc<Body>,
     below: Vec<(usize, RelocatedNode)>,

@@ -87,7 +87,7 @@ impl<D: ZonedDevice> Space<D> {
         self.content(at)
     }
 
-    /// Returns a node that the host keeps in memory. Such an access is not counted as a read.
+    /// Returns a node that the host keeps in memory. The access is not counted as a read.
     pub fn read_cached<R: Record>(&mut self, at: Block) -> Result<Arc<R>> {
         if let Contents::OnDevice = self.contents {
             self.device.read(at, &mut self.buffer)?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The kind of data read from or written to the device.
+/// The type of data read from or written to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Traffic {
@@ -245,8 +245,8 @@ impl<D: ZonedDevice> Io<D> {
         (self.leaves_remade.load(Ordering::Relaxed), self.logs_remade.load(Ordering::Relaxed))
     }
 
-    /// Fails if more inner nodes are in memory than the device can hold. Then several nodes point to the same child, and
-    /// such a tree could unfold to far more nodes than the device has.
+    /// Fails if more inner nodes are in memory than the device can hold. In that case, several nodes point to the same
+    /// child, and a traversal could visit far more nodes than the device has.
     pub fn has_room_for_inner(&self, block: u64) -> Result<()> {
         self.has_room_for(self.inner_nodes.load(Ordering::Relaxed), block)
     }

@@ -139,7 +139,8 @@ impl<D: ZonedDevice> Store<D> {
         read::snapshot::get(&self.shared, &self.shared.published.load().tree, key)
     }
 
-    /// Returns the value of `key` if `admit` accepts its length in bytes. A refused value is neither read nor copied.
+    /// Returns the value of `key` if `admit` accepts its length in bytes. Otherwise, the value is neither read nor
+    /// copied.
     ///
     /// # Errors
     /// Those of [`Store::get`].
@@ -201,7 +202,7 @@ impl<D: ZonedDevice> Store<D> {
         Ok(applied)
     }
 
-    /// Returns a snapshot of the current state. It stays readable as long as it lives.
+    /// Returns a snapshot of the current state. It is readable as long as it exists.
     pub fn snapshot(&self) -> Snapshot<D> {
         Snapshot::new(&self.shared)
     }
@@ -272,7 +273,7 @@ impl<D: ZonedDevice> Store<D> {
     }
 
     /// Bulk-loads records in ascending key order. This is faster than batches: the records bypass the journal and fill
-    /// leaves completely. The load is atomic, and durable when the call returns. Existing keys get the new values.
+    /// leaves completely. The load is atomic, and durable when the call returns. Existing keys receive the new values.
     /// Other threads may read and write during the load, and so may the `records` iterator.
     ///
     /// # Errors

@@ -89,8 +89,8 @@ impl<D: ZonedDevice> Store<D> {
         Ok(io.device)
     }
 
-    /// Opens the map on a device, or makes an empty one first if the device is blank: all sequential zones are empty, and
-    /// the beginning of the conventional ones is zero.
+    /// Opens the map on a device, or creates an empty map first if the device is blank: its sequential zones are empty,
+    /// and its conventional zones begin with zeros.
     ///
     /// # Errors
     /// Those of [`Store::open`] and [`Store::format`]. A device with other contents is not changed.
@@ -230,7 +230,7 @@ fn is_blank<D: ZonedDevice>(device: &D) -> Result<bool> {
     Ok(true)
 }
 
-/// Checks that the device has room for a map and its reserve.
+/// Checks that the device is large enough for a map and its reserve.
 fn check_room<D: ZonedDevice>(device: &D, node_bytes: u32) -> Result<()> {
     let geometry = device.geometry();
     let unsuitable = |what: &str| Err(Error::Unsuitable { device: device.name(), what: what.into() });

@@ -57,8 +57,8 @@ impl<D: ZonedDevice> ZbTree<D> {
     }
 
     /// Merges an underfull head (in `slot` of an interior node) with a neighbour, or moves entries from the neighbour
-    /// to it. Returns true if the head above changed. A head without a neighbour under the same interior node stays as
-    /// it is.
+    /// to it. Returns true if the head above changed. A head without a neighbour under the same interior node is
+    /// unchanged.
     fn rebalance(
         &mut self,
         level: u32,

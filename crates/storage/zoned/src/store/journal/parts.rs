@@ -40,7 +40,7 @@ pub(crate) struct Part {
     pub is_last: bool,
     /// The zone in which the journal continues, if this part ends at the end of its zone. 0 if no zone was free.
     pub next_zone: u32,
-    /// The number of the record that the fragment belongs to.
+    /// The number of the fragment's record.
     pub batch: u64,
     /// All parts before this sequence number were durable when the part was written.
     pub safe: u64,
@@ -170,7 +170,7 @@ impl Journal {
     /// An upper bound of the blocks that a record of `bytes` bytes takes.
     pub fn blocks_for<D: ZonedDevice>(io: &Io<D>, bytes: usize) -> u64 {
         let block = io.geometry.block_bytes as usize;
-        // Each zone change costs one more part header.
+        // Each zone change adds one part header.
         let zones = bytes as u64 / (io.geometry.zone_capacity_blocks * block as u64) + 2;
         bytes.div_ceil(block - PART_BYTES) as u64 + zones
     }

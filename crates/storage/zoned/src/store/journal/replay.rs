@@ -163,8 +163,8 @@ struct JournalReader<'a, D> {
     found: Replay,
 }
 
-/// Reads the journal of a superblock. `space` knows which zones the tree does not use; further parts of the journal may
-/// be in those.
+/// Reads the journal of a superblock. `space` determines the zones that the tree does not use, in which further parts
+/// of the journal may be.
 ///
 /// # Errors
 /// [`Error::Device`] if the device does not respond. Damage is reported in the result.

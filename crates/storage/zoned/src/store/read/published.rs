@@ -132,8 +132,8 @@ impl Published {
 
     /// Begins an update of the tree.
     ///
-    /// If other threads have read since the last change, they keep the old version and the update copies what it
-    /// changes. Otherwise no version is shared, and the tree is updated in place.
+    /// If other threads have read since the last change, they keep the old version, and the update copies the nodes
+    /// that it changes. Otherwise no version is shared, and the tree is updated in place.
     pub fn begin_update(&self) -> TreeUpdate<'_> {
         if self.read_elsewhere.swap(false, Ordering::Relaxed) {
             return self.begin_copying_update();
@@ -146,7 +146,7 @@ impl Published {
         TreeUpdate { published: self, working, before: None, is_done: false }
     }
 
-    /// Begins an update that always copies what it changes.
+    /// Begins an update that always copies the nodes that it changes.
     pub fn begin_copying_update(&self) -> TreeUpdate<'_> {
         let working = self.working.lock().ignore_poison();
         self.writer.store(this_thread(), Ordering::Relaxed);
@@ -205,7 +205,7 @@ impl TreeUpdate<'_> {
 
 impl Drop for TreeUpdate<'_> {
     /// Rolls back an incomplete update after an error or a panic, so that no reader sees a part of it. If the tree was
-    /// updated in place, it is replaced by one whose reads fail.
+    /// updated in place, it is replaced by a tree whose reads fail.
     fn drop(&mut self) {
         if !self.is_done {
             self.working.tree = match &self.before {

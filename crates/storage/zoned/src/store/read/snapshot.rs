@@ -37,7 +37,7 @@ impl<D: ZonedDevice> Snapshot<D> {
         get(&self.shared, &self.version.tree, key)
     }
 
-    /// Returns the value of `key` if `admit` accepts its length in bytes. A refused value is neither read nor copied.
+    /// Returns the value of `key` if `admit` accepts its length in bytes. Otherwise, the value is neither read nor copied.
     ///
     /// # Errors
     /// Those of [`Snapshot::get`].

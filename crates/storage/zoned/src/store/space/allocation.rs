@@ -58,7 +58,7 @@ pub(crate) struct SequentialZone {
     pub live_nodes: u64,
     pub live_extents: u64,
     pub resets: u64,
-    /// The checkpoint that filled the zone, as far as known.
+    /// The checkpoint that filled the zone, if known.
     pub filled: u64,
     /// Whether garbage collection is emptying the zone. It is not written any more.
     pub is_victim: bool,
@@ -272,7 +272,7 @@ impl Space {
     pub fn stream_count(&self) -> u64 {
         let limits = [self.geometry.max_open_zones, self.geometry.max_active_zones];
         let limit = limits.into_iter().filter(|&limit| limit > 0).min();
-        // One more zone is for the journal, and another one may be partly written from before the map was opened.
+        // One zone is for the journal, and another may have been partly written before the map was opened.
         let limit = limit.map_or(4, |limit| if limit < 5 { limit.max(2) - 1 } else { limit - 2 });
         let enough = match self.zones.len() {
             ..12 => 1,

@@ -6,5 +6,5 @@ pub(crate) mod allocation;
 pub(crate) mod packing;
 /// Garbage collection with wear levelling.
 pub(crate) mod reclaim;
-/// Makes sure that a batch and the checkpoint after it have room before anything is written.
+/// Ensures that there is space for a batch and the checkpoint after it before anything is written.
 pub(crate) mod reservation;

@@ -13,8 +13,8 @@ use crate::store::write::writer::Writer;
 use longma_locks::IgnorePoison;
 use std::sync::Arc;
 
-/// The number of adjacent leaves whose records are packed together. A higher number fills leaves further, for more
-/// writes: leaves are written again to save one in this number.
+/// The number of adjacent leaves whose records are packed together. A higher number fills leaves further but costs more
+/// writes, because this number of leaves is rewritten to save one.
 const WIDTH: usize = 32;
 
 /// The most leaves that one round reads.
@@ -34,7 +34,7 @@ pub(crate) struct Packing {
     /// Leaves read and saved since `next` was last at the start of the map.
     read: u64,
     saved: u64,
-    /// The value of [`Writer::loosened`] from which packing may pay again after it has not.
+    /// The value of [`Writer::loosened`] from which packing is worthwhile again after a failed attempt.
     idle_until: u64,
 }
 
@@ -116,7 +116,7 @@ impl Writer {
             read += found.leaves.len() as u64;
             self.packing.read += found.leaves.len() as u64;
             let gain = match self.pack_window(shared, &found) {
-                // An unreadable leaf stays as it is; a reader of it gets the error.
+                // An unreadable leaf is left unchanged; reading it returns the error.
                 Err(error) if is_data_loss(&error) => 0,
                 gain => gain?,
             };

@@ -162,8 +162,8 @@ fn inner_of<D: ZonedDevice>(
     Ok((inner.level == level).then_some(slot))
 }
 
-/// Whether an error means lost data in a single place. Collection then skips the zone, and a reader of the data gets
-/// the error.
+/// Whether an error means lost data in a single place. Collection then skips the zone, and reading the data returns the
+/// error.
 pub(crate) const fn is_data_loss(error: &Error) -> bool {
     matches!(
         error,
@@ -172,8 +172,9 @@ pub(crate) const fn is_data_loss(error: &Error) -> bool {
 }
 
 impl Writer {
-    /// Collects in proportion to the `changed` nodes of a batch. Emptying a zone with partial garbage means writing its
-    /// live part for the blocks gained; the fewer blocks are free, the less of that work can be put off.
+    /// Collects in proportion to the `changed` nodes of a batch. Emptying a zone with partial garbage requires
+    /// rewriting its live blocks to gain the garbage; the fewer blocks are free, the less of this work can be
+    /// postponed.
     pub fn reclaim_step<D: ZonedDevice>(&mut self, shared: &Shared<D>, changed: u64) -> Result<()> {
         let (free, garbage) = (self.space.available(), self.space.garbage());
         let capacity = shared.io.geometry.zone_capacity_blocks;
@@ -207,7 +208,7 @@ impl Writer {
         (self.space.zones.len() as u64 / 8).clamp(3, 64)
     }
 
-    /// Continues with the current victim, or chooses one with at least `least` blocks of garbage. Leaves `reserve`
+    /// Continues with the current victim, or chooses one with at least `least` blocks of garbage. Keeps `reserve`
     /// blocks free. As a last resort it uses up the remaining space node by node.
     pub fn collect<D: ZonedDevice>(
         &mut self,
@@ -366,7 +367,7 @@ impl Writer {
         if !in_use {
             return Ok(true);
         }
-        // Do not relocate a corrupt value under a new checksum: a reader must get the error.
+        // Do not relocate a corrupt value under a new checksum: reading it must return the error.
         Header::open(&node, Kind::Extent, block).map_err(|what| crate::store::io::damaged(block, what))?;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let nodes = (self.dirty + remaining + 4) * shared.io.node_blocks();

@@ -26,8 +26,8 @@ const RESERVED_ZONES: u64 = 4;
 /// nothing because it also writes inner nodes, whose old blocks are reclaimed only by the next one.
 const MAX_IDLE_ROUNDS: u32 = 12;
 
-/// The number of consecutive collections that try to give a deletion as much space as an insert needs. After that the
-/// deletion makes do with less.
+/// The number of consecutive collections that try to give a deletion as much space as an insert needs. After that, the
+/// deletion proceeds with less space.
 const MAX_RESERVE_ROUNDS: u32 = 3;
 
 /// An upper bound of the space that a batch needs.
@@ -344,7 +344,7 @@ impl Writer {
     /// Collects and resets as many zones as there is space for. Returns false if collection cannot gain space.
     pub fn collect_round<D: ZonedDevice>(&mut self, shared: &Shared<D>) -> Result<bool> {
         let mut looked = false;
-        // While a snapshot pins relocated blocks, collection gains nothing yet: do not spend the reserve on it.
+        // While a snapshot pins relocated blocks, collection gains nothing, so do not spend the reserve on it.
         let reserve = if self.waiting.is_empty() {
             0
         } else {

@@ -24,8 +24,8 @@ impl<D: ZonedDevice> Store<D> {
 }
 
 impl<D: ZonedDevice> Snapshot<D> {
-    /// Writes the snapshot to a new file and returns the number of its keys. Other threads can read and write
-    /// meanwhile. The file is an emulated device with an independent map and full leaves; to restore a backup, open or
+    /// Writes the snapshot to a new file and returns the number of its keys. Other threads can read and write during
+    /// the backup. The file is an emulated device with an independent map and full leaves; to restore a backup, open or
     /// copy the file. It has the geometry of this map's device, and is sparse. It appears under its name when it is
     /// complete and durable; an interrupted backup leaves a file with the extension `part`, which the next one
     /// replaces.
@@ -88,7 +88,7 @@ impl<D: ZonedDevice> Snapshot<D> {
     }
 }
 
-/// The path with one more extension.
+/// The path with an additional extension.
 fn with_extension(path: &Path, extension: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(".");

@@ -33,7 +33,7 @@ pub struct CheckReport {
     pub logs: u64,
     /// Heads and interior nodes.
     pub inner_nodes: u64,
-    /// Leaves and interior nodes by state. Nodes in sequential zones count as steady.
+    /// Leaves and interior nodes by state. Nodes in sequential zones are counted as steady.
     pub states: NodeStates,
     /// Large values.
     pub extents: u64,

@@ -204,7 +204,7 @@ impl<D: ZonedDevice> Repairer<'_, D> {
                 .filter(|(log, _)| inside(log) && self.space.claim_node(at))
                 .map(|(log, base)| (at, log, base));
             if log.is_none() {
-                // The checksum of the leaf was stored in the lost log, so the leaf is accepted as it is.
+                // The checksum of the leaf was stored in the lost log, so the leaf is accepted without a check.
                 self.report.lost_changes.push(range(bounds));
                 pointer = Pointer { log: None, checksum: self.checksum_at(pointer.home)?, ..pointer };
             }

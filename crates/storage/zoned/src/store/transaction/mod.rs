@@ -48,7 +48,7 @@ impl<D: ZonedDevice> Transaction<D> {
         self.snapshot.get(key)
     }
 
-    /// Returns the value of `key` if `admit` accepts its length in bytes. A refused value is neither read nor copied.
+    /// Returns the value of `key` if `admit` accepts its length in bytes. Otherwise, the value is neither read nor copied.
     ///
     /// # Errors
     /// Those of [`Store::get`].
@@ -88,7 +88,7 @@ impl<D: ZonedDevice> Transaction<D> {
     }
 
     /// Iterates over the keys in `range` and their values in key order, from either end. The part of the range that was
-    /// iterated over counts as read, including the gaps between its keys.
+    /// iterated over is recorded as read, including the gaps between its keys.
     pub fn range(&self, range: impl KeyBounds) -> TransactionRows<'_, D> {
         TransactionRows::new(&self.snapshot, &self.writes, &self.reads, range.key_range())
     }
@@ -180,7 +180,7 @@ impl<D: ZonedDevice> Store<D> {
         }
     }
 
-    /// Sets `key` to `new` if its value is `expected`, atomically. `None` stands for an absent key.
+    /// Sets `key` to `new` if its value is `expected`, atomically. `None` represents an absent key.
     ///
     /// # Errors
     /// Those of [`Store::apply`]. The inner error is the current value, if it is not `expected`.

@@ -105,7 +105,7 @@ impl<'t, D: ZonedDevice> TransactionRows<'t, D> {
                 Direction::Ascending => self.base.next_row()?,
                 Direction::Descending => self.base.next_back_row()?,
             };
-            // When the iterators are exhausted, the record that the other end has looked ahead at is the last one.
+            // When the iterators are exhausted, the last record is the one that the other end has already read ahead.
             ahead.base =
                 next.map(|(key, value)| (key.to_vec(), value.to_vec())).or_else(|| other.base.take());
         }

@@ -31,8 +31,7 @@ pub(crate) enum Retired {
     Node(u64),
     /// A large value: its first block and its number of blocks.
     Extent(u64, u64),
-    /// A leaf that the running checkpoint has not written yet, and whether its leaf page and its log are to be
-    /// released.
+    /// A leaf that the running checkpoint has not written yet, and whether to release its leaf page and its log.
     Leaf(Arc<LeafSlot>, bool, bool),
     /// An inner node that the running checkpoint has not written yet.
     Inner(Arc<InnerSlot>),
@@ -118,7 +117,7 @@ pub(crate) struct Editor<'a, D> {
     pub generation: u64,
     /// Whether most of the usable space is in use. A full leaf then moves records to a neighbour before it splits.
     pub is_space_short: bool,
-    /// Whether a checkpoint is running. It may still have to write nodes that a change replaces now.
+    /// Whether a checkpoint is running, which may still have to write nodes that a change replaces.
     pub checkpointing: bool,
 }
 
@@ -368,7 +367,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
                 self.log_changes(slot);
                 self.record_change(slot, key, value);
                 if effect == Effect::Deleted && slot.body_mut().is_mostly_deleted() {
-                    // The leaf would keep its block as long as one record is left in it.
+                    // Otherwise, the leaf would occupy its block until its last record is removed.
                     self.apply_log(slot)?;
                     *self.dirty = self.dirty.saturating_sub(1);
                     self.after_deletion(head, index)?;
@@ -508,7 +507,7 @@ fn split_into(mut page: Page, at: usize, key: &[u8], value: Value<'_>, pages: &m
         return Ok(());
     }
     if page.count() < 2 {
-        // A page has room for at least two records of any length.
+        // A page can hold at least two records of any length.
         let other = page_of(page.size(), key, value)?;
         pages.extend(if at == 0 { [other, page] } else { [page, other] });
         return Ok(());

@@ -90,8 +90,8 @@ impl<D: ZonedDevice> Editor<'_, D> {
         Ok(())
     }
 
-    /// Inserts a record into a full leaf by moving records to a neighbour in memory. Returns false if none has room. This costs
-    /// more writes than a split and less space.
+    /// Inserts a record into a full leaf by moving records to a neighbour in memory. Returns false if neither neighbour
+    /// has space. This costs more writes than a split and less space.
     pub fn insert_evening_out(
         &mut self,
         head: &mut Inner,

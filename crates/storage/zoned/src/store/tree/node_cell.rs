@@ -102,8 +102,8 @@ impl<T: Cached> NodeCell<T> {
         }
     }
 
-    /// The node, or `None` if the cell is empty. The thread stays pinned as long as the reference lives, so that must be
-    /// short.
+    /// The node, or `None` if the cell is empty. The thread stays pinned as long as the reference exists, so drop the
+    /// reference soon.
     #[inline]
     pub fn get<'g>(&'g self, _pin: &'g Guard) -> Option<&'g T> {
         // SAFETY: `evict` defers freeing the node until every thread that was pinned at that time, including this one,

@@ -18,7 +18,7 @@ use crate::store::write::output::Output;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The fill factor at which a leaf or interior node counts as full and moves to a sequential zone.
+/// The fill factor at which a leaf or interior node is considered full and moves to a sequential zone.
 const FULL_FACTOR: f64 = 0.97;
 
 /// Blocks that become free when a checkpoint is committed.
@@ -112,7 +112,8 @@ impl Checkpoint {
     /// hand, so that no leaf is evicted during the call.
     ///
     /// # Errors
-    /// After an error, the nodes of this call have their former addresses again: what they hold is still read from memory.
+    /// After an error, the nodes of this call have their former addresses again, and their contents are still read from
+    /// memory.
     pub fn step<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,

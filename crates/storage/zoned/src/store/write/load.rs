@@ -86,7 +86,7 @@ impl<'a, D: ZonedDevice> BulkLoad<'a, D> {
         for (page, slot) in writer.stage_leaves(self.shared, self.number, std::mem::take(&mut self.full))? {
             let (first, last) = (page.key(0).to_vec(), page.key(page.count() - 1).to_vec());
             self.staged.push(Staged { slot: Arc::clone(&slot), first, last, records: page.count() as u64 });
-            // Cache new leaves up to half of the cache limit. The others must be read when they are changed.
+            // Cache new leaves up to half of the cache limit. Uncached leaves must be read when they are changed.
             if self.shared.io.resident_bytes() < self.shared.options.cache_bytes / 2 {
                 slot.fill(&self.shared.io, page);
             } else {

@@ -279,7 +279,7 @@ impl Writer {
         Ok(extent)
     }
 
-    /// Writes a large value and returns its location. The caller has to journal it.
+    /// Writes a large value and returns its location. The caller must journal the batch.
     pub fn place_extent<D: ZonedDevice>(
         &mut self,
         shared: &Shared<D>,
