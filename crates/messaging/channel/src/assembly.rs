@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::wire::{FrameKind, Header};
 
-/// The kind of a received message.
+/// The type of a received message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A message that needs no answer.
@@ -25,7 +25,7 @@ pub struct Incoming {
     pub bytes: Vec<u8>,
 }
 
-/// A message whose parts have not all arrived.
+/// A message of which some parts have not arrived.
 #[derive(Debug)]
 struct Partial {
     message: Incoming,

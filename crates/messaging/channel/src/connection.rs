@@ -41,7 +41,7 @@ pub(crate) struct ReceivedFrame {
 /// Minimum capacity of the messages that a call keeps for [`Connection::receive`], bytes.
 const MIN_KEPT: usize = 64 << 10;
 
-/// Memory occupied by a kept message, bytes.
+/// Memory occupied by a stored message, bytes.
 fn kept_size(message: &Incoming) -> usize {
     size_of::<Incoming>() + message.bytes.len()
 }
@@ -260,8 +260,8 @@ impl Connection {
         blocking(self.start_waiting(request, wait))
     }
 
-    /// Sends a request and waits for the response. Messages, and responses to started requests, that arrive in the meantime
-    /// are kept for [`Connection::receive`], up to `max_message` bytes or 64 KiB, whichever is larger.
+    /// Sends a request and waits for the response. Messages, and responses to started requests, that arrive in the
+    /// meantime are stored for [`Connection::receive`], up to `max_message` bytes or 64 KiB, whichever is larger.
     ///
     /// # Errors
     /// Those of [`Connection::send`] and [`Connection::receive`]; [`Error::Protocol`] if a request arrives, which could
@@ -594,7 +594,7 @@ impl Connection {
 
     /// Makes a frame's slot available to the peer again.
     pub(crate) fn release(&mut self, frame: ReceivedFrame) {
-        // Errors are those of a connection that has ended, which the next call reports.
+        // An error means that the connection has ended, which the next call reports.
         let _ = self.slots.post(&self.vi, frame.slot);
         self.flow.free();
         if self.flow.must_return() {
@@ -666,7 +666,7 @@ impl Drop for Connection {
         if self.is_stream || std::thread::panicking() || self.tag.is_forked_child() {
             return;
         }
-        // Errors are those of a connection that has ended. Dropping the VI disconnects it.
+        // An error means that the connection has ended. Dropping the VI disconnects it.
         let _ = self.finish();
     }
 }

@@ -1,9 +1,9 @@
 //! Credits: the number of frames that each side may still send. A state machine without I/O.
 //!
 //! A side has as many credits as the other has receive slots. A data frame uses one. When the program has received the
-//! contents of a frame, the receiver returns the credit in the header of its next frame. If it sends nothing, it returns
-//! credits in a separate frame as soon as half of the slots are free. At most two such frames are in flight, because the
-//! peer cannot use the slots again before it has received the first.
+//! contents of a frame, the receiver returns the credit in the header of its next frame. If it sends nothing, it
+//! returns credits in a separate frame as soon as half of the slots are free. At most two of these frames are in
+//! flight, because the peer cannot fill the slots again before it has received the first frame.
 
 use crate::wire::{FrameKind, Header, Hello};
 

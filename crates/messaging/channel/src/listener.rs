@@ -59,7 +59,7 @@ impl Listener {
             if let Some(connection) = answer(&self.transport, request, self.options)? {
                 return Ok(connection);
             }
-            // Clients that give up, one after the other, do not prolong the wait.
+            // A series of clients that give up does not prolong the wait.
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return Err(Error::TimedOut);
             }
@@ -87,7 +87,7 @@ impl Listener {
     }
 
     fn pass_on(&self, sender: &mut Sender<ConnectionRequest>) {
-        // The error says that the listener is closed.
+        // The error reports that the listener is closed.
         while let Ok(request) = self.listener.wait(None) {
             // If the queue is full, the request is dropped, which rejects it.
             let _ = sender.try_send(request);
@@ -98,7 +98,7 @@ impl Listener {
 /// The number of clients that can wait for [`AsyncListener::accept`], in addition to one.
 const MAX_WAITING: usize = 128;
 
-/// `None` if the client has gone or is incompatible; it then has an error of its own.
+/// `None` if the client has gone or is incompatible; the client then receives an error itself.
 fn answer(
     transport: &Transport,
     request: ConnectionRequest,
@@ -147,7 +147,7 @@ impl Drop for AsyncListener {
         if let Some(thread) = self.thread.take()
             && std::process::id() == self.creator_pid
         {
-            // The thread does not panic. A panic could not be handled here anyway.
+            // The thread does not panic. A panic could not be handled here.
             let _ = thread.join();
         }
     }

@@ -1,7 +1,7 @@
 //! The registered memory of a connection, in slots of one frame each.
 //!
-//! Receive slots come first, then slots for sending data, then slots for sending control frames. Flow control guarantees
-//! that one of the latter is always free (see [`crate::flow`]).
+//! Receive slots come first, then slots for sending data, then slots for sending control frames. Flow control
+//! guarantees that a slot for control frames is always free (see [`crate::flow`]).
 
 use crate::flow::CONTROL_SLOTS;
 use crate::options::Options;
@@ -26,7 +26,7 @@ impl Tag {
         self.tag
     }
 
-    /// Whether this is a forked child, to which the connection does not belong.
+    /// Whether this process is a forked child, which must not use the connection.
     pub(crate) fn is_forked_child(&self) -> bool {
         std::process::id() != self.creator_pid
     }

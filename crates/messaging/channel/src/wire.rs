@@ -18,7 +18,7 @@ pub const HELLO_BYTES: usize = 12;
 pub const MIN_SLOT_BYTES: u32 = 64;
 /// The largest slot, bytes.
 pub const MAX_SLOT_BYTES: u32 = 1 << 20;
-/// The smallest number of receive slots: with one, no credit could be returned before it is used.
+/// The smallest number of receive slots: a single credit would be used up before it could be returned.
 pub const MIN_SLOTS: u32 = 2;
 /// The largest number of slots. A work queue of a VI has at least 1024 entries, some of which control frames use.
 pub const MAX_SLOTS: u32 = 1000;
@@ -26,7 +26,7 @@ pub const MAX_SLOTS: u32 = 1000;
 /// The magic number and version at the start of a hello.
 const MAGIC: [u8; 4] = *b"LMC1";
 
-/// The kind of a frame.
+/// The type of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FrameKind {
@@ -59,7 +59,7 @@ impl FrameKind {
 /// The header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The kind of the frame.
+    /// The type of the frame.
     pub kind: FrameKind,
     /// The credits that it returns.
     pub credits: u16,
@@ -124,7 +124,7 @@ impl Hello {
     /// Reads the payload of a hello frame.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let Ok(bytes) = <[u8; HELLO_BYTES]>::try_from(bytes) else {
             return Err("a hello of the wrong length");

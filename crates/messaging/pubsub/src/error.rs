@@ -53,7 +53,8 @@ pub enum Error {
     /// The time limit expired.
     #[error("timed out")]
     TimedOut,
-    /// A subscriber has not yet received the oldest message, which the topic may not overwrite ([`Overflow::Block`]).
+    /// The topic must not overwrite the oldest message, because a subscriber has not yet received it
+    /// ([`Overflow::Block`]).
     ///
     /// [`Overflow::Block`]: crate::Overflow::Block
     #[error("the topic is full: a subscriber has not received the oldest message")]

@@ -1,5 +1,5 @@
 //! The layout of a topic's memory, which the publisher writes, and of a subscriber's control page, which the subscriber
-//! writes. Neither side trusts what it reads there.
+//! writes. Neither side trusts the contents.
 //!
 //! ```text
 //! topic:    Head | entries: depth * 64 bytes | slots: slots * (64 bytes + the longest message)

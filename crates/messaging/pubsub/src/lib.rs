@@ -1,8 +1,8 @@
 //! Typed publish and subscribe between processes of one host, zero-copy over shared memory.
 //!
 //! A topic has one publisher, which writes each message once, in place. All subscribers map the same memory read-only.
-//! Neither side trusts the other: a subscriber checks what it reads and counts messages that it missed, and both sides
-//! detect the end of the other process.
+//! Neither side trusts the other: a subscriber checks all data that it reads, and counts missed messages, and both
+//! sides detect the end of the other process.
 
 mod discovery;
 mod error;

@@ -15,7 +15,7 @@ pub(crate) struct Mapping {
     length: usize,
 }
 
-// SAFETY: a mapping belongs to the process. What is in it is accessed through atomics, by the publisher's exclusive
+// SAFETY: a mapping belongs to the process. Its contents are accessed through atomics, by the publisher's exclusive
 // loan, or by copies that tolerate changes.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.

@@ -6,7 +6,7 @@ pub(crate) const BATCH: u32 = 4;
 /// The slots that are neither loaned nor in the ring.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    /// Free slots. The last one is used next, since it is likely to be cached.
+    /// Free slots. The last one is used next, because it is likely to be cached.
     free: Vec<u32>,
     /// Slots whose message was overwritten.
     retired: Vec<u32>,
@@ -48,7 +48,7 @@ impl Pool {
         })
     }
 
-    /// Frees a slot that no subscriber can have seen.
+    /// Frees a slot that was never visible to subscribers.
     pub(crate) fn free(&mut self, slot: u32) {
         self.free.push(slot);
     }

@@ -47,7 +47,7 @@ pub struct RawPublisher {
     index: u32,
     /// Messages with lower numbers have space in the ring.
     free_until: u64,
-    /// The last number for which the publisher has waited.
+    /// The number of the last message for which the publisher has waited.
     wanted: u64,
     loan: Option<Loaned>,
     topic: String,
@@ -261,7 +261,7 @@ impl RawPublisher {
             // SAFETY: the slot has at least `bytes` bytes, which only this process writes, and the array has 48.
             unsafe { std::ptr::copy_nonoverlapping(memory.payload(slot), words.as_mut_ptr().cast(), bytes) };
             ring::publish(entry, published, number, place(INLINE, elements), &words[..bytes.div_ceil(8)]);
-            // No subscriber has seen the slot.
+            // The slot was never visible to subscribers.
             self.pool.free(slot);
         } else {
             memory.slot_head(slot).stamp.store(number + 1, Ordering::Relaxed);

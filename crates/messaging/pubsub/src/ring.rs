@@ -69,7 +69,7 @@ pub(super) fn read(entry: &Entry, published: &AtomicU64, number: u64) -> Reading
     if published > number { Reading::Lost(published) } else { Reading::Empty }
 }
 
-/// Whether an entry still has message `number`, so that everything read from it before belongs to that message.
+/// Whether an entry still has message `number`, so that all data read from it before belongs to that message.
 pub(super) fn is_still(entry: &Entry, number: u64) -> bool {
     fence(Ordering::Acquire);
     entry.stamp.load(Ordering::Relaxed) == number.wrapping_add(1)
@@ -78,7 +78,8 @@ pub(super) fn is_still(entry: &Entry, number: u64) -> bool {
 /// Holds a slot for the reader of message `number`. If true, the publisher does not use the slot again until
 /// [`release`]. Otherwise the message is lost.
 pub(super) fn hold(hold: &AtomicU64, slot: u32, entry: &Entry, number: u64) -> bool {
-    // Every store to this word is a release: a publisher that sees this hold must also see the end of the previous one.
+    // Every store to this word is a release, so that a publisher that sees this hold also sees that the previous one
+    // has ended.
     hold.store(u64::from(slot) + 1, Ordering::Release);
     // Either the publisher's `collect_holds` sees the hold, or the reader sees that the entry was withdrawn.
     fence(Ordering::SeqCst);
@@ -105,7 +106,7 @@ pub(super) fn held(hold: &AtomicU64) -> Option<u32> {
     u32::try_from(slot).ok()
 }
 
-/// Announces that this subscriber is about to sleep. It must check for a message once more before it does.
+/// Announces that this subscriber is about to sleep. It must check for a message again before it sleeps.
 pub(super) fn fall_asleep(asleep: &AtomicU32) {
     asleep.store(asleep.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
     // Either the publisher sees the announcement, or the subscriber's next check sees the message.
@@ -129,8 +130,8 @@ pub(super) fn sleeper(asleep: &AtomicU32, woken: u32) -> Option<u32> {
     (value & 1 == 1 && value != woken).then_some(value)
 }
 
-/// Tells the publisher that messages below `next` were consumed. Returns whether the publisher waits for
-/// that; `answered` is the last wait that was answered.
+/// Notifies the publisher that messages below `next` were consumed. Returns whether the publisher waits for that;
+/// `answered` is the last wait that was answered.
 pub(super) fn consume(consumed: &AtomicU64, wanted: &AtomicU64, next: u64, answered: &mut u64) -> bool {
     consumed.store(next, Ordering::Release);
     // Either the publisher's check sees the new `consumed`, or this side sees the number that the publisher waits for.
@@ -143,7 +144,7 @@ pub(super) fn consume(consumed: &AtomicU64, wanted: &AtomicU64, next: u64, answe
     answers
 }
 
-/// Announces that the publisher waits until `wanted` messages were consumed. It must check `consumed` once more before it
+/// Announces that the publisher waits until `wanted` messages were consumed. It must check `consumed` again before it
 /// sleeps.
 pub(super) fn want(word: &AtomicU64, wanted: u64) {
     word.store(wanted, Ordering::Relaxed);

@@ -44,7 +44,7 @@ pub(crate) enum Body {
     Slot(SlotGuard),
 }
 
-/// A message of bytes. If it has more than 48 bytes, it stays in the topic's memory, and the publisher does not
+/// A message of bytes. A message of more than 48 bytes stays in the topic's memory, and the publisher does not
 /// overwrite it before the sample is dropped. A publisher that violates the protocol may overwrite it at any time, so
 /// treat the bytes like any other untrusted input, and copy them before use.
 pub struct RawSample {

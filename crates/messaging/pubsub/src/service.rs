@@ -76,10 +76,10 @@ pub(crate) struct Shared {
     pub(crate) bytes: AtomicU64,
     /// Changes with `members`.
     pub(crate) version: AtomicU64,
-    /// The number of different positions for which the publisher has waited.
+    /// The number of distinct positions for which the publisher has waited.
     pub(crate) waits: AtomicU64,
     members: Mutex<Vec<Arc<Member>>>,
-    /// Notified when a subscriber has consumed what the publisher waits for, joins, or leaves.
+    /// Notified when a subscriber joins, leaves, or consumes the message for which the publisher waits.
     progress: Condvar,
     file: OwnedFd,
     stop: OwnedFd,
@@ -160,7 +160,8 @@ impl Shared {
         let _ = rustix::net::shutdown(&gone.socket, rustix::net::Shutdown::Both);
     }
 
-    /// Receives the bytes of a subscriber. Removes it if it has ended, or if it sends more bytes than were requested.
+    /// Receives the bytes of a subscriber. Removes the subscriber if it has ended, or if it sends more bytes than were
+    /// requested.
     fn listen_to(&self, member: &Arc<Member>) {
         match socket::take_nudges(member.socket.as_fd()) {
             Some(0) => {}
@@ -260,7 +261,7 @@ impl Drop for Service {
         if self.is_at_home() {
             // Adding 1 cannot overflow the counter.
             let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
-            // The thread does not panic. A panic could not be handled here anyway.
+            // The thread does not panic. A panic could not be handled here.
             let _ = thread.map(JoinHandle::join);
             // The subscribers detect the end now, even if a guard keeps the memory mapped.
             self.shared.members().clear();

@@ -294,7 +294,7 @@ impl RawSubscriber {
         }
     }
 
-    /// Tells the publisher that this subscriber is about to sleep. Returns a message if there is one after all.
+    /// Notifies the publisher that this subscriber is about to sleep. Returns a message if there is one after all.
     fn announce_sleep(&mut self) -> Result<Option<RawSample>, Error> {
         ring::fall_asleep(&self.channel.control.words().asleep);
         let received = self.receive();

@@ -164,8 +164,8 @@ impl<P: Payload + ?Sized> Deref for Loan<'_, P> {
     type Target = P;
 
     fn deref(&self) -> &P {
-        // SAFETY: aligned and initialized memory for the payload, which any bytes are a value of, and which no other
-        // process can write; the loan is this process's only access.
+        // SAFETY: the memory is aligned and initialized, and any bytes are a valid payload. No other process can write
+        // it, and the loan is this process's only access.
         unsafe { self.payload.as_ref() }
     }
 }
@@ -251,7 +251,7 @@ impl<P: Payload + ?Sized> Subscriber<P> {
     }
 }
 
-/// A received message. If it has more than 48 bytes, it stays in the topic's memory, and the publisher does not
+/// A received message. A message of more than 48 bytes stays in the topic's memory, and the publisher does not
 /// overwrite it before the sample is dropped.
 ///
 /// The publisher need not be trusted: the methods return copies, which it cannot change afterwards. [`read`](Self::read), [`copy_to`](Self::copy_to)

@@ -61,7 +61,7 @@ pub struct Report {
     pub process: u32,
     /// The number of messages in the ring.
     pub depth: u32,
-    /// The number of messages that a late subscriber can get.
+    /// The number of earlier messages available to a late subscriber.
     pub history: u32,
     /// Whether messages can be lost.
     pub overflow: Overflow,
@@ -78,7 +78,7 @@ pub struct Report {
 pub struct SubscriberReport {
     /// Its process.
     pub process: u32,
-    /// The number of messages by which it is behind.
+    /// The number of messages by which the subscriber is behind.
     pub lag: u64,
     /// The number of messages that it has lost.
     pub lost: u64,

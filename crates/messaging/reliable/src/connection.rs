@@ -1,5 +1,5 @@
 //! A reliable connection: opening, ordered messages in both directions, detection of a dead peer, and closing. It is a
-//! state machine: the caller passes it packets and the time, and takes datagrams and events from it.
+//! state machine that does no I/O: the caller passes it packets and the time, and takes datagrams and events from it.
 //!
 //! Source: delayed acknowledgements and probing of a closed window after RFC 1122 (4.2.3.2, 4.2.2.17).
 
@@ -185,7 +185,7 @@ pub struct Connection {
     /// When the next `Open`, `Close` or probe is sent.
     again: Duration,
     attempts: u32,
-    /// Whether the peer's `Close` has to be answered.
+    /// Whether the peer's `Close` still needs an answer.
     answer_close: bool,
     statistics: Statistics,
 }
@@ -363,7 +363,7 @@ impl Connection {
         self.phase == Phase::Open && self.sender.packets() >= self.config.queue
     }
 
-    /// Whether the connection has ended. It can be dropped when its events have been taken.
+    /// Whether the connection has ended. It can be dropped once its events have been taken.
     pub fn is_over(&self) -> bool {
         self.phase == Phase::Over && !self.answer_close
     }
@@ -541,8 +541,8 @@ impl Connection {
         sent
     }
 
-    /// Detects that this end was not running (its process, or the machine with both ends, was stopped). That time does
-    /// not count as silence of the peer: the peer may have been stopped too, or its packets may be waiting here. The
+    /// Detects that this end was not running (its process, or the machine with both ends, was stopped). That time is
+    /// not counted as silence of the peer: the peer may have been stopped too, or its packets may be queued here. The
     /// peer is probed and given time to answer.
     fn detect_pause(&mut self, now: Duration) {
         // The longest interval between two calls if the caller observes the deadlines.

@@ -14,7 +14,7 @@ pub enum Arrival {
     Early,
     /// It was received before.
     Duplicate,
-    /// There is no space for it; it has to be sent again.
+    /// There is no space for the packet, which must be sent again.
     Refused,
 }
 

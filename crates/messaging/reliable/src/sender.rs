@@ -64,7 +64,7 @@ pub struct Sender {
     window_end: u64,
     congestion: Congestion,
     trip: RoundTrip,
-    /// When the flight counts as lost if no acknowledgement arrives.
+    /// When the flight is considered lost if no acknowledgement arrives.
     timer: Option<Duration>,
     transmissions: u64,
     latest_arrived: u64,
@@ -217,8 +217,8 @@ impl Sender {
         if packet.times == 1 {
             self.trip.sample(took);
         }
-        // If a packet was sent twice, the acknowledgement may be for either transmission; one that comes too soon is
-        // for the earlier one.
+        // If a packet was sent twice, the acknowledgement may be for either transmission; an acknowledgement that
+        // arrives too soon is for the earlier one.
         if packet.times == 1 || self.trip.smoothed().is_some_and(|usual| took >= usual / 2) {
             self.latest_arrived = self.latest_arrived.max(packet.transmission);
         }

@@ -22,8 +22,8 @@ pub fn resume(station: &mut Station, now: Time, settings: &Settings, actions: &m
     }
 }
 
-/// Finds the next work. Every other round checks for packets first, the others check the doorbells first. Returns the
-/// number of cycles that the search took.
+/// Finds the next work. Rounds alternate between checking for packets first and checking the doorbells first. Returns
+/// the number of cycles that the search took.
 fn find(station: &mut Station, settings: &Settings, poll: u32, round: u32) -> Option<u32> {
     station.packets_first = !station.packets_first;
     if station.packets_first && take_packet(station, settings) {

@@ -116,7 +116,7 @@ pub enum Op {
     Complete(u32, Status),
     /// Delivers the job's packet to the host.
     Deliver,
-    /// Gives the receive engine a free buffer, if there is one.
+    /// Assigns a free buffer to the receive engine, if there is one.
     Arm,
     /// Frees the packet's receive buffer.
     FreeReceiveBuffer,
@@ -308,8 +308,8 @@ impl<'a> Planner<'a> {
             }
         }
         self.data(pieces, Direction::ToHost);
-        // MyVIA frees the buffer early, as it does for a send. If it were held until the completion, which waits until
-        // the host engine has moved the next packet's data, the wire would be idle for the duration of a DMA.
+        // MyVIA frees the buffer early, as it does for a send. The completion waits until the host engine has moved the
+        // next packet's data. If the buffer were held until then, the wire would be idle for the duration of a DMA.
         let early = !self.is_bvia();
         if early {
             self.ops.push_back(Op::FreeReceiveBuffer);

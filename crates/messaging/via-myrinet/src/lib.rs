@@ -1,8 +1,7 @@
 //! A modelled Myrinet as a provider of `longma-via`: unmodified programs run on it in simulated time, with BVIA's or
 //! MyVIA's firmware. All hosts are in one process. The host's clock is read only for the deadlines of callers.
 //!
-//! Source: Jiao Zhenqiang et al., "MyVIA: one of design and implementation of VIA based on Myrinet"; the book's
-//! chapter.
+//! Source: Jiao Zhenqiang et al., "MyVIA: one of design and implementation of VIA based on Myrinet".
 
 mod bvia;
 mod connecting;

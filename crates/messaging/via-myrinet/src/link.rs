@@ -172,7 +172,7 @@ impl Link for MyrinetLink {
 
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason> {
         if std::mem::take(&mut self.connecting) {
-            // This is the engine's poll at the end of the set-up. A later poll finds what has arrived.
+            // This is the engine's poll at the end of the set-up. A later poll finds the arrived packets.
             return Ok(());
         }
         for turn in 0..budget.max(1) {

@@ -41,8 +41,8 @@ impl fmt::Debug for Address {
     }
 }
 
-/// The credentials of a peer process, as reported by the kernel. They are those of a client when it connected, and
-/// those of a server when it started to listen.
+/// The credentials of a peer process, as reported by the kernel. They are the credentials of a client when it
+/// connected, and of a server when it started to listen.
 #[derive(Debug)]
 pub struct Credentials {
     /// The effective user ID.

@@ -2,11 +2,11 @@
 //!
 //! Source: VIA, VI provider. The division of functions between NIC and VI is specific to this crate.
 //!
-//! The engine implements everything that the specification says about queues: formats, protection, states, completions,
-//! order. A provider moves bytes between two connected VIs. Its view of a VI is a [`Link`]: the engine calls
-//! [`Link::post`] with validated memory, and [`Link::poll`] with a [`Target`], which receives everything that arrives
-//! from the peer. All checks of peer input are therefore in one place. The engine calls a link from one thread at a
-//! time, under the VI's lock. Threads of a provider call the engine only through [`Poller::look`], which makes the
+//! The engine implements all requirements of the specification on queues: formats, protection, states, completions,
+//! order. A provider moves bytes between two connected VIs. The provider implements a [`Link`] for each VI: the engine
+//! calls [`Link::post`] with validated memory, and [`Link::poll`] with a [`Target`], which receives everything that
+//! arrives from the peer. All checks of peer input are therefore in one place. The engine calls a link from one thread
+//! at a time, under the VI's lock. Threads of a provider call the engine only through [`Poller::look`], which makes the
 //! engine poll the link of a VI.
 
 pub mod af_xdp;
@@ -324,7 +324,7 @@ pub trait Link: Send {
     /// Announces that this side is awake again.
     fn disarm(&mut self);
 
-    /// Announces that this link is not polled for now. The provider must call [`Poller::look`] for everything that
+    /// Announces that this link is not polled for now. The provider must call [`Poller::look`] for each message that
     /// arrives from here on; the engine polls once afterwards. Returns `false` if something has already arrived or if
     /// the provider does not support parking; the link must then be polled.
     fn park(&mut self) -> bool {
@@ -334,7 +334,7 @@ pub trait Link: Send {
     /// Announces that this side polls again.
     fn unpark(&mut self) {}
 
-    /// Tells the peer that this side disconnects in an orderly way. Earlier posts are still delivered if the peer
+    /// Notifies the peer that this side disconnects in an orderly way. Earlier posts are still delivered if the peer
     /// polls.
     fn disconnect(&mut self);
 }
@@ -366,8 +366,8 @@ pub struct Header {
     pub immediate: Option<u32>,
 }
 
-/// The reason why a message from the peer was not accepted. What the provider reports to the peer depends on the
-/// reliability level.
+/// The reason why a message from the peer was not accepted. Which errors the provider reports to the peer depends on
+/// the reliability level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// No receive descriptor is posted. An unreliable VI drops the message; otherwise the connection breaks.

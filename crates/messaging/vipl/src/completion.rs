@@ -20,7 +20,7 @@ pub(crate) unsafe fn status_of<'a>(descriptor: *mut CDescriptor) -> &'a AtomicU3
 pub(crate) fn store_completion(completion: &Completion) {
     let descriptor = completion.context as *mut CDescriptor;
     // SAFETY: the address is from `post`, and the descriptor is in memory that is still registered and so mapped. Until
-    // the status is stored, the descriptor belongs to the library.
+    // the status is stored, only the library may access the descriptor.
     unsafe {
         let control = &raw mut (*descriptor).control;
         (&raw mut (*control).length).write_volatile(completion.length);

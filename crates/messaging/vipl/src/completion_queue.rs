@@ -23,7 +23,7 @@ pub(crate) struct CqObject {
     destroyed: AtomicBool,
     /// The number of the program's threads waiting for a notification.
     waiting: AtomicU32,
-    /// Held by the notification thread that waits for a completion. The other ones wait for the lock.
+    /// Held by the notification thread that waits for a completion. The other waiters wait for the lock.
     turn: Mutex<()>,
 }
 

@@ -47,7 +47,8 @@ unsafe extern "C" fn VipConnectWait(
         let from = request.remote();
         let host = nic.host_bytes(&from.host).filter(|_| from.discriminator.len() <= longest);
         let Some(host) = host else {
-            // No peer that this NIC could answer has such a long address, and the program's buffer is too small for it.
+            // No peer that this NIC could answer has an address as long as this one, which does not fit into the
+            // program's buffer.
             request.reject();
             continue;
         };

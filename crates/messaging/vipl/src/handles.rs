@@ -126,7 +126,7 @@ impl<T: Send + Sync + 'static> Table<T> {
                 return Some(None);
             }
             // SAFETY: a thread that removes the object first clears `handle` and then waits for all threads using it.
-            // This thread announced its use before it saw that `handle` was not cleared.
+            // This thread announced its use before it checked that `handle` was not cleared.
             let object = unsafe { &*slot.object.load(Ordering::Relaxed) };
             Some(act.take().map(|act| act(object)))
         });

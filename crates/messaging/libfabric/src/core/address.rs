@@ -14,7 +14,7 @@ pub(crate) const PREFIX: &str = "longma://";
 /// The start of a binary address; its last byte is the version of the format.
 const MARK: [u8; 8] = *b"longma\0\x01";
 
-/// The types of endpoints. Each has a namespace of its own.
+/// The types of endpoints. Each has a separate namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Exchanges messages with all endpoints in its address vector (`FI_EP_RDM`).

@@ -76,7 +76,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Creates an endpoint. One of type RDM listens at its name.
+    /// Creates an endpoint. An endpoint of type RDM listens at its name.
     ///
     /// # Errors
     /// If the name is in use, or the system refuses a resource.
@@ -291,11 +291,11 @@ impl Endpoint {
     }
 
     /// Stops listening, and ends all connections once all waiting operations are sent, or after a second. In a forked
-    /// child, it does nothing, because the endpoint belongs to the parent.
+    /// child, dropping does nothing, because the endpoint belongs to the parent.
     pub(crate) fn close(self: &Arc<Self>) {
         if std::process::id() != self.creator_pid {
-            // The child does not have the threads, and one of them may have been changing the state when the process
-            // forked. So the child leaks its copy, except for the objects that the program can close next.
+            // The child does not have the parent's threads, one of which may have been changing the state when the
+            // process forked. So the child leaks its copy, except for the objects that the program can close next.
             if let Ok(mut state) = self.state.try_lock() {
                 state.setup.vector = None;
                 state.setup.notify = None;

@@ -1,6 +1,6 @@
 //! Matches messages with receives: a list of posted receives, and a list of messages that arrived before their receive.
 //!
-//! A message goes to the oldest receive that matches it, and a receive gets the oldest message that it matches.
+//! A message goes to the oldest receive that matches it, and a receive takes the oldest message that matches it.
 //!
 //! Source: fi_tagged(3): a receive matches if source and tag are equal, except for the bits that it ignores.
 

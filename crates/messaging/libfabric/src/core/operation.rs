@@ -8,7 +8,7 @@ use super::wire::AtomicRequest;
 pub(crate) struct Intent {
     /// The program's `context`.
     pub(crate) context: usize,
-    /// The flags of the completion: the kind of operation.
+    /// The flags of the completion: the type of operation.
     pub(crate) flags: u64,
     /// Whether success is reported to the completion queue. A failure always is.
     pub(crate) reports: bool,
@@ -54,7 +54,7 @@ pub(crate) struct Target {
     pub(crate) address: u64,
 }
 
-/// The kind of an operation.
+/// The type of an operation.
 pub(crate) enum Action {
     /// Sends a message. If `acknowledged` is set, it completes when a receive has matched it.
     Message { tag: Option<u64>, data: Option<u64>, acknowledged: bool },

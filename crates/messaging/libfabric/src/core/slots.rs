@@ -1,7 +1,7 @@
 //! The registered memory of a connection, in slots of one frame each.
 //!
-//! The peer cannot access the slots. The NIC writes to a slot only while a receive is posted with it, and reads it only
-//! while a send is; `is_posted` keeps such slots from being borrowed.
+//! The peer cannot access the slots. The NIC writes to a slot only while a posted receive uses it, and reads from it
+//! only while a posted send does; `is_posted` prevents borrowing of these slots.
 
 use super::wire::MAX_HEADER_BYTES;
 use longma_via::{Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, ProtectionTag, Vi};

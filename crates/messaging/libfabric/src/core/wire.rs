@@ -1,6 +1,6 @@
 //! The format of frames, the messages of a connection. All numbers are little-endian.
 //!
-//! A frame begins with its kind, flags and credits, 4 bytes; then come the fields of its kind and the payload. A tagged
+//! A frame begins with its type, flags and credits, 4 bytes; the fields of its type and the payload follow. A tagged
 //! message of up to 36 bytes and its header fit into the 48 bytes that `longma-via` transfers in one cache line.
 
 use super::buffer::MAX_SEGMENTS;
@@ -80,7 +80,7 @@ pub(crate) enum Frame {
     Grant { id: u32, grant: u32, window: Window },
     /// The reader has finished with a grant.
     Granted { grant: u32 },
-    /// Combines memory with operands: the payload, in which the values to compare with follow.
+    /// Combines memory with operands: the payload, which ends with the values to compare with.
     Atomic { id: u32, key: u64, address: u64, request: AtomicRequest },
 }
 

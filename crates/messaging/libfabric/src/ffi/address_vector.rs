@@ -138,7 +138,7 @@ unsafe extern "C" fn insert(
         let mut next = addresses.cast::<u8>();
         let mut inserted = 0;
         for place in 0..count {
-            // SAFETY: the array has `count` addresses, one after the other.
+            // SAFETY: the array has `count` consecutive addresses.
             let bytes = unsafe { address_bytes(format, next)? };
             let name = Name::from_address(format, bytes);
             let number = name.map_or(ADDR_NOTAVAIL, |name| vector.vector.insert(name));
@@ -227,7 +227,7 @@ unsafe extern "C" fn lookup(
     })
 }
 
-/// Copies an address to the program, which gets its whole length.
+/// Copies as much of an address as fits to the program, and returns its whole length.
 ///
 /// # Errors
 /// `ETOOSMALL` if the buffer is too short, unless the address `may_be_cut`.

@@ -96,7 +96,7 @@ impl CompletionQueueObject {
             data: completed.data,
             tag: completed.tag,
         };
-        // SAFETY: the array has room for the number of entries that was asked for.
+        // SAFETY: the array has room for the requested number of entries.
         unsafe {
             let to = entries.cast::<u8>().add(place * self.entry_bytes);
             std::ptr::copy_nonoverlapping((&raw const entry).cast(), to, self.entry_bytes);
@@ -190,7 +190,7 @@ unsafe extern "C" fn readerr(queue: *mut FidCq, entry: *mut CqErrEntry, _flags: 
         entry.olen = excess;
         entry.err = failure.code;
         entry.prov_errno = failure.reason;
-        // The program may offer a buffer for further data, of which there is none.
+        // The program may offer a buffer for further data, but the provider has none.
         entry.err_data_size = 0;
         Ok(1)
     })

@@ -60,7 +60,7 @@ pub(super) struct Transfer {
     pub(super) context: *mut c_void,
     /// The flags of the call; without, those of the endpoint are used.
     pub(super) flags: Option<u64>,
-    /// Whether the program may change the source at once, and gets no completion.
+    /// Whether the program may change the source at once and receives no completion.
     pub(super) is_injected: bool,
     /// The flags of the completion.
     pub(super) kind: u64,

@@ -50,7 +50,7 @@ pub(super) struct EndpointObject {
     peer: Mutex<Option<Name>>,
     bindings: Mutex<Bindings>,
     endpoint: OnceLock<Arc<Endpoint>>,
-    /// Flags of operations that have none of their own.
+    /// Flags of operations that specify none.
     pub(super) send_flags: AtomicU64,
     pub(super) receive_flags: AtomicU64,
     /// Whether only operations with `COMPLETION` are reported.

@@ -47,7 +47,7 @@ unsafe fn start_read(transfer: Transfer, endpoint: *mut FidEp, memory: Memory, t
     })
 }
 
-/// The target of a message structure. It must have one segment, as long as the local memory.
+/// The target of a message structure. The remote memory must have one segment, as long as the local memory.
 unsafe fn target_of(message: &MsgRma) -> Result<Target, i32> {
     // SAFETY: an argument of fi_readmsg or fi_writemsg.
     match unsafe { vector(message.rma_iov, message.rma_iov_count)? } {

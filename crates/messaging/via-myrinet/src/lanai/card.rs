@@ -76,7 +76,7 @@ impl Card {
         Duration::from_ps((exact / self.processor_share()).round() as u64)
     }
 
-    /// The fraction of its speed that the engines leave to the processor.
+    /// The fraction of the processor's speed that remains while the engines run.
     pub fn processor_share(&self) -> f64 {
         let link = self.link_rate * (u64::from(self.sending) + u64::from(self.receiving));
         let host = match self.host {

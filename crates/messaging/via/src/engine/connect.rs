@@ -101,8 +101,8 @@ impl Endpoint {
     }
 
     /// Decides which side waits: the one with the smaller address. Both sides reach the same decision without
-    /// communication. Discriminators are compared first. If they are equal, the hosts are compared, for which each side
-    /// must know the other's name of its host.
+    /// communication. Discriminators are compared first. If they are equal, the hosts are compared, which requires that
+    /// each side knows the name that the other uses for its host.
     fn waits_for(&self, local: &Address, remote: &Address) -> Result<bool, Error> {
         if local.discriminator != remote.discriminator {
             return Ok(local.discriminator < remote.discriminator);
@@ -116,7 +116,7 @@ impl Endpoint {
     }
 }
 
-/// A VI in a peer-to-peer connection attempt. Dropping it makes the VI idle again.
+/// A VI in a peer-to-peer connection attempt. Dropping the attempt makes the VI idle again.
 pub struct PeerRequest {
     endpoint: Arc<Endpoint>,
     attempt: Attempt,

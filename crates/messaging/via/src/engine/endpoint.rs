@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// The maximum number of messages handled by one poll.
 const POLL_BUDGET: u32 = 16;
-/// The maximum number if the provider requested the poll: everything that can be pending.
+/// The maximum number if the provider requested the poll: all messages that can be pending.
 const LONG_POLL_BUDGET: u32 = 1024;
 
 pub(super) struct Inner {
@@ -207,7 +207,7 @@ impl Endpoint {
         if inner.queues.malformed > 0 {
             inner.queues.fail_malformed();
         }
-        // Handle what the peer sent before the link was in place.
+        // Process the messages that the peer sent before the link was in place.
         self.progress(&mut inner);
         // Threads that are waiting already must include the link in their wait.
         (inner.queues.notifications.any, inner.queues.notifications.ring) = (true, true);

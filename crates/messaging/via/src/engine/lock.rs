@@ -6,11 +6,11 @@
 //! performance of spin lock alternatives", IEEE TPDS 1 (1990).
 //!
 //! An atomic exchange drains the store buffer. After a post, the buffer holds the store of the message to a cache line
-//! that the peer owns, so an exchange in the next call would wait for that line. Therefore the lock has an owner, which
-//! holds the current bias slot: to acquire the lock, it stores `inside` and then checks that its slot is still current.
-//! Another thread acquires `held` by exchange, makes the next slot current and its own, runs a barrier on all cores, and
-//! waits until the old slot is not `inside`. Either the owner sees that the slot has changed, or the other thread sees
-//! `inside`. Slots are never reused. When all are used up, every thread acquires `held`.
+//! that the peer owns, so an exchange in the next call would wait for that line. Therefore the lock has an owner, the
+//! thread of the current bias slot. To acquire the lock, the owner stores `inside` and then checks that its slot is
+//! still current. Another thread acquires `held` by exchange, makes the next slot current and its own, runs a barrier
+//! on all cores, and waits until the old slot is not `inside`. Either the owner sees that the slot has changed, or the
+//! other thread sees `inside`. Slots are never reused. When all are used up, every thread acquires `held`.
 
 use super::asymmetric::{
     AtomicBool, AtomicUsize, Ordering, UnsafeCell, heavy_barrier, is_available, light_barrier, pause,

@@ -27,7 +27,7 @@ pub(crate) struct ViRegistry {
 
 /// A VI whose program has made a call since the last poll is left to the program for this long.
 const PROGRAM_INTERVAL: Duration = Duration::from_millis(5);
-/// A VI on which the program sleeps wakes the program itself; it is polled again after this time.
+/// A VI on which the program sleeps wakes the program directly, so the thread polls it only at this interval.
 const SLEEPER_INTERVAL: Duration = Duration::from_millis(50);
 /// Sleeping on a VI costs a barrier on all cores. Beyond this number, VIs are parked, or polled at intervals if they
 /// cannot be parked.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const MAX_SPIN_NS: u32 = 30_000;
 /// The shortest spin, ns: one round of polling.
 const MIN_SPIN_NS: u32 = 500;
-/// The maximum sleep where the kernel cannot wake the thread for everything that it waits for.
+/// The maximum sleep if the kernel cannot wake the thread for all events that it waits for.
 const MAX_BLIND_SLEEP: Duration = Duration::from_millis(1);
 /// The kernel waits for at most 128 futexes at once; one is that of the [`WakeEvent`].
 const MAX_WORDS: usize = 127;

@@ -121,7 +121,7 @@ impl UdpMedium {
 impl Medium for UdpMedium {
     fn send(&mut self, to: Peer, datagram: &[u8]) {
         if let Peer::Socket(address) = to {
-            // A datagram that cannot be sent counts as lost and is retransmitted.
+            // A datagram that cannot be sent is treated as lost and retransmitted.
             let _ = self.socket.send_to(datagram, address);
         }
     }

@@ -25,7 +25,7 @@ impl State {
 
     /// Ends a connection.
     pub(crate) fn end(&mut self, key: usize, failure: Failure) {
-        // Held messages have already arrived, so they are kept even beyond the limit.
+        // Held messages have already arrived, so they are stored even beyond the limit.
         let limit = std::mem::replace(&mut self.setup.max_unexpected, usize::MAX);
         while let Some((slot, length)) =
             self.connections.get_mut(key).and_then(|connection| connection.held.pop_front())

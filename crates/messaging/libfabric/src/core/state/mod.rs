@@ -377,7 +377,7 @@ impl State {
         !self.busy.is_empty()
     }
 
-    /// Whether everything that was sent has left this side.
+    /// Whether all sent data has left this side.
     pub(crate) fn is_idle(&self) -> bool {
         self.connections.iter().all(|(_, connection)| connection.is_idle())
     }

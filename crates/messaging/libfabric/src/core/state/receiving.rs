@@ -1,4 +1,4 @@
-//! Receiving: frames go to posted receives, or are kept; long messages are read from the sender's memory.
+//! Receiving: frames go to posted receives or are stored; long messages are read from the sender's memory.
 
 use super::{Arrived, Received, State, Unexpected};
 use crate::abi::constants::{ADDR_NOTAVAIL, MULTI_RECV, REMOTE_CQ_DATA};
@@ -140,7 +140,7 @@ impl State {
         }
     }
 
-    /// Gives a message to a receive or keeps it. False if the memory for unexpected messages is used up.
+    /// Passes a message to a receive or stores it. False if the memory for unexpected messages is used up.
     pub(super) fn deliver(
         &mut self,
         key: usize,
@@ -191,7 +191,7 @@ impl State {
         true
     }
 
-    /// Posts a receive, or gives it the message that it matches.
+    /// Posts a receive, or completes it with a stored message that matches.
     #[inline]
     pub(crate) fn post_receive(&mut self, is_tagged: bool, pattern: Pattern, receive: Receive) {
         self.refresh();
@@ -214,7 +214,7 @@ impl State {
         }
     }
 
-    /// Gives a kept message to a receive.
+    /// Passes a stored message to a receive.
     fn consume(&mut self, arrived: Arrived, receive: Receive) {
         self.unexpected_bytes -= arrived.message.memory();
         let Arrived { connection, source, tag, message } = arrived;
@@ -266,7 +266,7 @@ impl State {
         self.setup.report_received(receive, received, Some(Failure::NO_MESSAGE));
     }
 
-    /// Gives a claimed message to a receive. False if no claim has this context.
+    /// Passes a claimed message to a receive. False if no claim has this context.
     pub(crate) fn receive_claimed(&mut self, receive: Receive) -> bool {
         let Some(place) = self.claimed.iter().position(|(context, _)| *context == receive.intent.context)
         else {

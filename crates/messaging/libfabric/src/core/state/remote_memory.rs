@@ -15,7 +15,7 @@ use slab::Slab;
 const NO_REQUEST: &str = "an answer without a request";
 const WRONG_ANSWER: &str = "an answer of the wrong kind";
 
-/// Removes and returns the request that an answer belongs to. If the request is of another kind, it stays, and fails
+/// Removes and returns the request to which an answer belongs. If the request is of another kind, it stays, and fails
 /// when the connection ends.
 ///
 /// # Errors
@@ -236,7 +236,7 @@ impl State {
         self.setup.report(completed, false);
     }
 
-    /// Ends all transfers of a memory region, which is about to be closed. A connection on which one was in progress
+    /// Ends all transfers of a memory region, which is about to be closed. A connection with a request in progress
     /// ends.
     pub(crate) fn forget_region(&mut self, region: u64) {
         let uses_region = |connection: &Connection| {

@@ -276,7 +276,7 @@ impl Medium for XskSocket {
             self.free_frames.push(address);
         }
         let Peer::Hardware(to) = to else { return };
-        // Without a free frame the datagram counts as lost and is retransmitted.
+        // Without a free frame, the datagram is treated as lost and retransmitted.
         let Some(address) = self.free_frames.pop() else { return self.wake() };
         self.frame.clear();
         self.frame.extend(to);

@@ -136,8 +136,7 @@ impl Drop for DatagramNic {
         }
         self.node.close();
         // Wait for the thread, because it holds the medium and so its address. Do not wait indefinitely: the thread may
-        // be in a callback of the program that waits for the current thread, and the current thread may be that thread
-        // itself.
+        // be the current one, or be in a callback of the program that waits for the current thread.
         let begin = Instant::now();
         while !self.thread.is_finished()
             && self.thread.thread().id() != std::thread::current().id()

@@ -318,7 +318,7 @@ impl State {
         self.medium.readable()
     }
 
-    /// Receives datagrams and sends what is due.
+    /// Receives datagrams and sends the packets that are due.
     fn turn(&mut self, now: Duration) {
         let mut datagram = std::mem::take(&mut self.datagram);
         let mut tags = std::mem::take(&mut self.tags);

@@ -348,7 +348,7 @@ impl Listener {
     }
 
     /// Drops the oldest of the sockets selected by `which`, after receiving its pending messages once more. A socket
-    /// that still has more to receive is kept. Returns `false` if none is selected.
+    /// with more data to receive remains in the list. Returns `false` if none is selected.
     fn evict(
         &self,
         state: &mut AcceptorState,

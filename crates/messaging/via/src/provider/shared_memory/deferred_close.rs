@@ -1,6 +1,6 @@
 //! Closes file descriptors received from peers. Memory files with few pages are closed immediately; everything else is
-//! closed or unmapped by a separate thread for each peer user. Control sockets are handled likewise, because closing a
-//! socket closes the descriptors in its unread messages.
+//! closed or unmapped by a separate thread for each peer user. Control sockets are handled in the same way, because
+//! closing a socket closes the descriptors in its unread messages.
 //!
 //! Source: close(2); fuse_flush in fs/fuse/file.c (closing a file on FUSE waits uninterruptibly for its server, which
 //! may be the peer); socket(7), SO_LINGER; unix(7), SCM_RIGHTS.
@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// A descriptor received from a peer. While it waits to be closed it counts as a connection of the peer's user. A user
-/// whose descriptors cannot be closed soon therefore runs out of connections, and no more descriptors are accepted from
-/// that user.
+/// A descriptor received from a peer. While a descriptor waits to be closed, it is counted as a connection of the
+/// peer's user. A user whose descriptors cannot be closed soon therefore runs out of connections, and no more
+/// descriptors are accepted from that user.
 pub(super) struct PeerFile {
     file: ManuallyDrop<OwnedFd>,
     account: Option<Arc<Account>>,
@@ -203,8 +203,8 @@ impl UserCloser {
     }
 }
 
-/// The closing thread: drops the objects of its user, and then, or in between, those of users without a thread. While
-/// it drops an object it is assigned to the owner of that object, because the drop may block indefinitely.
+/// The closing thread: drops the objects of its user and, in between or afterwards, those of users without a thread.
+/// While it drops an object it is assigned to the owner of that object, because the drop may block indefinitely.
 fn closing_thread(mut uid: u32) {
     let (mut has_closed, mut has_rested) = (false, false);
     loop {

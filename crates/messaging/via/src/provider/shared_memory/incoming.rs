@@ -17,7 +17,7 @@ use crate::shared_bytes::copy;
 /// takes a cache line away from the peer, which polls it continuously.
 const MAX_OWED: u32 = 2;
 
-/// A message whose parts have not all arrived.
+/// A message of which some parts have not arrived.
 pub(super) struct PartialMessage {
     length: u32,
     received: u32,
@@ -38,7 +38,7 @@ unsafe fn scatter(slices: &[Slice], offset: u32, from: *const u8, length: u32) {
             continue;
         }
         let count = (slice_bytes - skip).min(length - copied);
-        // SAFETY: the range is inside the slice and inside what the caller guarantees.
+        // SAFETY: the range is inside the slice and inside the memory that the caller guarantees.
         unsafe { copy(from.add(copied), slice.address.add(skip), count) };
         (skip, copied) = (0, copied + count);
         if copied == length {

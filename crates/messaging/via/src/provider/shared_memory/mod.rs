@@ -211,15 +211,15 @@ impl Provider for Arc<SharedMemory> {
         else {
             return Ok(());
         };
-        // Revoke exports made under the old attributes. Peers connected through VIs of another tag keep what they have
-        // mapped.
+        // Revoke exports made under the old attributes. Peers connected through VIs of another tag keep their mappings.
         let before = self.regions().get(&region.handle.0).map(|before| before.tag);
         self.deregister_region(region.handle);
         let peers_write = (region.rdma_write || region.rdma_read).then_some(region.rdma_write);
         if let Err(error) = pages.share(peers_write, before.is_some_and(|tag| tag != region.tag)) {
             return if before.is_some() { Err(error) } else { Ok(()) };
         }
-        // Regions that are not exported may be lent, as long as there are free slots. Files of the others are closed.
+        // Regions that are not exported may be lent, as long as there are free slots. Files of the other regions are
+        // closed.
         let lends = self.settings.single_copy != SingleCopy::Never && self.regions().len() < EXPORTS;
         if peers_write.is_none() && !lends {
             pages.close_file();

@@ -1,5 +1,5 @@
 //! The provider's thread. It detects peers that exit, receives their control messages, and makes the engine store data
-//! that no program polls for. It sleeps unless one of these occurs.
+//! that no program polls for. It sleeps until one of these events occurs.
 //!
 //! Source: epoll(7), pidfd_open(2).
 

@@ -54,8 +54,8 @@ unsafe fn gather(slices: &[Slice], offset: u32, to: *mut u8, length: u32) {
             continue;
         }
         let count = (slice_bytes - skip).min(length - copied);
-        // SAFETY: the range is inside the slice and inside what the caller guarantees. The memory of a descriptor may
-        // be shared with any process and may overlap the destination.
+        // SAFETY: the range is inside the slice and inside the memory that the caller guarantees. The memory of a
+        // descriptor may be shared with any process and may overlap the destination.
         unsafe { copy(slice.address.add(skip).cast_const(), to.add(copied), count) };
         (skip, copied) = (0, copied + count);
         if copied == length {

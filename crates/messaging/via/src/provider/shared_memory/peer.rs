@@ -134,8 +134,8 @@ impl Peer {
         let _ = self.loss.set(reason);
     }
 
-    /// Wakes the threads of this process that sleep on the connection. The word belongs to the peer and does not
-    /// change, so the sleepers must find another reason to wake.
+    /// Wakes the threads of this process that sleep on the connection. The word is in the peer's half and does not
+    /// change, so sleepers must also check another condition when they wake.
     pub(super) fn wake_ourselves(&self) {
         wake_some(&self.theirs().wake_word.wakes);
     }

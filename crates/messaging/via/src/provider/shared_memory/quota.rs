@@ -70,7 +70,8 @@ pub(super) struct Charge {
     bytes: u64,
 }
 
-/// A descriptor received from a user and not closed yet. It counts as one of the user's connections until dropped.
+/// A descriptor received from a user and not closed yet. It is counted as one of the user's connections until it is
+/// dropped.
 pub(super) struct UnclosedFile {
     quota: Arc<Quotas>,
     uid: u32,

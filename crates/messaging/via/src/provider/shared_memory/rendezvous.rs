@@ -236,7 +236,7 @@ impl AnswerReader<'_> {
                 Ok((ControlMessage::Reject { reason, again }, _)) => {
                     return Ok(Answer::Refused { reason, again });
                 }
-                // Messages about regions may come first.
+                // Messages about regions may arrive first.
                 Ok((message, file)) => handle_message(peer, message, file)?,
                 // The server has ended or closed its NIC: a server that refuses sends an answer.
                 Err(Error::System { source, .. }) if source.kind() != io::ErrorKind::InvalidData => {

@@ -31,7 +31,7 @@ const MAX_REJECTIONS: usize = 64;
 const NO_LISTENER: &[u8] = b"nobody";
 const REFUSED: &[u8] = b"refused";
 
-/// A client repeats its request at least once in this time as long as it waits for the answer.
+/// While a client waits for the answer, it repeats its request at least once in this time.
 const REPETITION_LIMIT: Duration = Duration::from_secs(2);
 
 pub(super) struct PendingRequest {
