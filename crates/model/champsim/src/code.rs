@@ -1,5 +1,5 @@
-//! The code of a trace, found in a first pass: the kind of each instruction address, and the location of its LoongArch
-//! instructions.
+//! The code of a trace, found in a first pass: the type of the instruction at each address, and the location of its
+//! LoongArch instructions.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ const BASE: u64 = 0x1_0000;
 const MAX_INSTRUCTION_BYTES: u64 = 15;
 /// Longer gaps in the code are shortened to this.
 const MAX_GAP_BYTES: u64 = 1 << 20;
-/// The register that stands for all unmapped registers.
+/// The register that represents all unmapped registers.
 const SPARE: u8 = 21;
 
 /// A trace whose code cannot be placed.
@@ -123,7 +123,7 @@ impl Code {
         for (&ip, site) in &mut self.sites {
             let gap = before.map_or(0, |before| ip - before);
             if gap > MAX_INSTRUCTION_BYTES {
-                // The distance since the last site, of which its own instructions are a part.
+                // The distance since the last site, which includes the site's own instructions.
                 next += gap.min(MAX_GAP_BYTES) / 4 * 4;
             }
             site.address = next;
@@ -157,7 +157,7 @@ impl Code {
             let address = site.address + 4 * (site.length() as u64 - 1);
             let target =
                 site.target.and_then(|ip| self.site(ip)).map_or(address + 4, |target| target.address);
-            // Further than 2 GiB, the target is not that of the trace, and the branch counts as an interruption.
+            // If the target is more than 2 GiB away, the branch gets a different one and is treated as an interruption.
             let imm = i32::try_from(target.wrapping_sub(address) as i64).unwrap_or(i32::MAX);
             let reads = if site.loads > 0 { SPARE } else { source(0) };
             to.push(branch(kind, (reads, source(1)), imm));

@@ -87,7 +87,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// Writes the last instruction and returns the output. A branch at the end counts as not taken.
+    /// Writes the last instruction and returns the output. A branch at the end is assumed not taken.
     ///
     /// # Errors
     /// The output cannot be written.

@@ -10,7 +10,7 @@ pub(crate) const FLAGS: u8 = 25;
 /// The register that ChampSim takes for the instruction pointer. Instructions that write it are branches.
 pub(crate) const INSTRUCTION_POINTER: u8 = 26;
 
-/// An executed instruction. Register and address 0 stand for none.
+/// An executed instruction. Register 0 and address 0 mean none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Instruction {
     /// Its address.
@@ -29,7 +29,7 @@ pub struct Instruction {
     pub loads: [u64; 4],
 }
 
-/// The kind of a branch.
+/// The type of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BranchKind {
     /// A jump to a fixed address.
@@ -97,7 +97,7 @@ impl Instruction {
         })
     }
 
-    /// The kind of branch that ChampSim concludes from the registers; `None` if the instruction does not write the
+    /// The type of branch that ChampSim infers from the registers; `None` if the instruction does not write the
     /// instruction pointer.
     pub fn branch_kind(&self) -> Option<BranchKind> {
         let writes = |register| self.destinations.contains(&register);

@@ -172,7 +172,7 @@ mod tests {
                     .collect()
             };
         let mut expected = shapes(&trace, &|number| blocks.block(number));
-        // Which comparison a branch makes is not in a trace.
+        // A trace does not contain the comparison of a branch.
         expected
             .iter_mut()
             .flat_map(|(ops, _)| ops)

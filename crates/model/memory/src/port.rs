@@ -75,7 +75,8 @@ pub trait MemoryPort {
     /// Issues a software prefetch. The core does not wait for it.
     fn prefetch(&mut self, address: u64, instruction: u64, at: Cycle);
 
-    /// Returns whether calls to [`announce`](Self::announce) are worth their cost. The core asks before each quantum.
+    /// Returns whether calls to [`announce`](Self::announce) are worth their cost. The core calls this before each
+    /// quantum.
     fn wants_announcements(&mut self) -> bool {
         false
     }

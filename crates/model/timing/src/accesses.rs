@@ -103,8 +103,8 @@ impl Accesses {
         port: &mut impl MemoryPort,
     ) -> u64 {
         let DataAccess { site: AccessSite { pc, address }, bytes, at: ready } = access;
-        // One store a cycle leaves for the cache, in program order. Their misses overlap, as if each requested its line
-        // when it leaves.
+        // One store per cycle leaves for the cache, in program order. The misses of stores overlap, as if each store
+        // requested its line when it leaves.
         let at = (self.last_drain + 1).max(from);
         let answer = port.store(address, bytes, pc, Cycle(at));
         counts.note(answer.source);

@@ -12,7 +12,7 @@ const ACCESSES: usize = 12;
 
 /// An iterator that runs ahead of the record being modelled.
 pub(crate) struct Announcer<R> {
-    /// Records whose accesses have not been announced; `None` if the memory model does not want announcements.
+    /// Records whose accesses have not been announced; `None` if the memory model does not use announcements.
     records: Option<R>,
     /// Accesses announced but not yet modelled.
     announced: usize,

@@ -55,7 +55,7 @@ impl Default for FetchOptions {
 /// Branches by kind and prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BranchCounts {
-    /// Conditional branches, also those whose direction is not known because a trap followed.
+    /// Conditional branches, including those whose direction is unknown because a trap followed.
     pub conditional: u64,
     /// Conditional branches with a mispredicted direction.
     pub conditional_mispredicted: u64,
@@ -124,7 +124,7 @@ pub(crate) trait BackEnd {
     /// The front end that feeds it.
     fn front(&mut self) -> &mut FrontEnd;
 
-    /// The blocks seen so far.
+    /// The blocks executed so far.
     fn program(&mut self) -> &mut Program;
 
     /// The core's parameters.
@@ -279,8 +279,8 @@ fn execute_record<const IS_OBSERVED: bool>(
     counts.slots += back_end.position() - slots_before;
 }
 
-/// Records instruction `index` of a block, which has just executed. `reached` are the counts before it and the block's
-/// counts after it.
+/// Records instruction `index` of a block, which has just executed. `reached` holds the counts before the instruction,
+/// and the block's counts after it.
 #[cold]
 fn observe(
     back_end: &mut impl BackEnd,
@@ -666,7 +666,8 @@ impl FrontEnd {
         }
     }
 
-    /// Trains the predictors with the branch before the block at `start`. No time passes and nothing is counted.
+    /// Trains the predictors with the branch before the block at `start`. No time passes, and no statistics are
+    /// counted.
     pub fn learn_branch(&mut self, start: u64) {
         let Some(Pending { branch, .. }) = self.pending.take() else { return };
         let taken = start != self.next;

@@ -16,7 +16,7 @@ use crate::{
     stack::{Cause, CpiStack},
 };
 
-/// The kind of a timing model.
+/// The type of a timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ModelKind {
     /// Counts only; one cycle per instruction.
@@ -53,7 +53,7 @@ impl TimingModel {
         }))
     }
 
-    /// The kind of the model.
+    /// The type of the model.
     pub fn kind(&self) -> ModelKind {
         match self.0 {
             Model::Counting(_) => ModelKind::Counting,
@@ -72,7 +72,7 @@ impl TimingModel {
     }
 
     /// Updates predictors, caches and TLBs with all records of `trace`, without timing them: the core's cycle and its
-    /// CPI stack stay as they are. For the memory system, the instructions execute at one a cycle from `start` on. The
+    /// CPI stack do not change. For the memory system, the instructions execute at one a cycle from `start` on. The
     /// counts of blocks change; [`reset`](Self::reset) them before counting. The counting model advances, as it has no
     /// other timing.
     pub fn warm(&mut self, trace: &Trace, start: Cycle, blocks: &impl Blocks, port: &mut impl MemoryPort) {
@@ -83,7 +83,7 @@ impl TimingModel {
         }
     }
 
-    /// The first cycle in which nothing has retired yet (in an in-order core: issued).
+    /// The first cycle in which no instruction has retired yet (in an in-order core: issued).
     pub fn now(&self) -> Cycle {
         Cycle(match &self.0 {
             Model::Counting(model) => model.cycle,

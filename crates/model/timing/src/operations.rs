@@ -68,7 +68,7 @@ pub(crate) struct MicroOperation {
     /// Cycles from issue to the issue of a dependent operation. Not used for loads, whose latency comes from the memory
     /// model.
     pub latency_cycles: u16,
-    /// Cycles for which it occupies its unit.
+    /// Cycles for which the operation occupies its unit.
     pub interval_cycles: u16,
     pub kind: Kind,
     /// Source registers; 0 for an unused entry.
@@ -256,7 +256,7 @@ fn units_at_rate(units: u32, interval: f64) -> (u32, u32) {
     (selected, each as u32)
 }
 
-/// Maps the class in the instruction table to that of the machine file.
+/// Maps a class of the instruction table to the corresponding class of machine files.
 fn operation_of(class: Class) -> Operation {
     match class {
         Class::Alu

@@ -1,4 +1,4 @@
-//! The blocks that a model has seen, each decoded on its first execution, and their counts.
+//! The blocks that a model has executed, each decoded on its first execution, and their counts.
 
 use std::{collections::BTreeMap, ops::AddAssign};
 

@@ -245,7 +245,7 @@ impl Stores {
         let mut until = 0;
         while let Some((_, piece)) = self.youngest_of(granule, byte_mask, at) {
             until = until.max(piece.in_cache());
-            // Pieces older than a store are in the cache before it, but an atomic operation overtakes stores to other
+            // Pieces older than a store reach the cache before it, but an atomic operation overtakes stores to other
             // bytes.
             if !piece.atomic {
                 break;

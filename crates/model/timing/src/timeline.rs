@@ -72,7 +72,7 @@ impl Timeline {
         }
     }
 
-    /// Skips all slots before `cycle` without counting them. The rest of the current cycle counts as used.
+    /// Skips all slots before `cycle` without counting them. The rest of the current cycle is treated as used.
     pub fn pass(&mut self, cycle: u64) {
         if cycle > self.cycle {
             let rest = if self.used > 0 { self.width - self.used } else { 0 };
@@ -102,7 +102,7 @@ impl Timeline {
         self.cycle
     }
 
-    /// The stack. The rest of the last cycle counts as used, so that the sum is a whole number of cycles.
+    /// The stack. The rest of the last cycle is treated as used, so that the sum is a whole number of cycles.
     pub fn stack(&self) -> CpiStack {
         let mut stack = self.stack.clone();
         stack.add(Cause::Base, self.instructions);

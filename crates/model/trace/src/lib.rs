@@ -78,7 +78,7 @@ impl Trace {
         self.words.as_mut_ptr() as u64
     }
 
-    /// The word at `index`, which need not be part of a record yet.
+    /// The word at `index`, which may not be part of a record yet.
     ///
     /// # Panics
     /// If the index is beyond the capacity.
@@ -124,8 +124,8 @@ impl Trace {
         self.used = self.words.len();
     }
 
-    /// The shortest sequence of records from word `start` on with at least `instructions` executed instructions, or
-    /// all remaining records. Returns the word behind it and its number of instructions.
+    /// The shortest sequence of records from word `start` on with at least `instructions` executed instructions, or all
+    /// remaining records. Returns the index of the word after the sequence, and its number of instructions.
     pub fn first_instructions(&self, start: usize, instructions: u64) -> (usize, u64) {
         let (mut end, mut executed) = (start, 0);
         while end < self.used && executed < instructions {

@@ -10,7 +10,7 @@ pub use plain::{Area, PlainBus};
 use longma_sim::Time;
 use serde::{Deserialize, Serialize};
 
-/// The kind of target at an address.
+/// The type of target at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Region {
     /// Memory, accessed coherently through the shared cache.
@@ -67,7 +67,7 @@ impl BusFault {
 /// Calls are nearly ordered by `at`: a device issues a dependent access immediately after the access it depends on,
 /// with the end time of that access as `at`.
 pub trait Bus {
-    /// The kind of target at `address`; `None` if it is not mapped.
+    /// The type of target at `address`; `None` if it is not mapped.
     fn region(&self, address: u64) -> Option<Region>;
 
     /// Reads from `address` on. Returns when the last byte reaches the device.
@@ -79,7 +79,7 @@ pub trait Bus {
     /// Writes `bytes` from `address` on. Returns when the last byte is visible to every core.
     ///
     /// # Errors
-    /// If part of the range cannot be written; nothing is then written.
+    /// Part of the range cannot be written; nothing is written then.
     fn write(&mut self, address: u64, bytes: &[u8], placement: Placement, at: Time)
     -> Result<Time, BusFault>;
 

@@ -269,7 +269,7 @@ impl Channel {
         tags && piece && feed && (progress || !self.running()) && self.inside < u64::from(transfer.piece)
     }
 
-    /// Replaces word `word` of the tags: ones are taken, zeros given.
+    /// Replaces word `word` of the tags: bits that are 1 are taken, bits that are 0 are given.
     pub fn replace_tags(&mut self, word: usize, bits: u64) {
         self.give(word, !bits);
         self.take(word, bits);

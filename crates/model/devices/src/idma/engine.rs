@@ -346,7 +346,7 @@ fn settle(channel: &mut Channel, number: usize) -> u64 {
     if channel.flights > 0 || channel.running() && channel.inside > 0 {
         return 0;
     }
-    // Nothing more arrives for the tags that the core has taken.
+    // No more data arrives for the tags that the core has taken.
     for (ready, wanted) in channel.ready.0.iter_mut().zip(&mut channel.wanted.0) {
         *ready |= std::mem::take(wanted);
     }

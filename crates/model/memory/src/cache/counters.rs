@@ -3,7 +3,7 @@
 use super::Flags;
 use longma_sim::{Statistics, StatisticsError};
 
-/// The kind of an access to a cache.
+/// The type of an access to a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A load.
@@ -41,7 +41,7 @@ pub(crate) struct Counters {
     pub line_crossings: u64,
     /// Stores that hit a shared line and had to invalidate the other copies first.
     pub upgrades: u64,
-    /// Lines evicted to make room.
+    /// Lines evicted to make space.
     pub evictions: u64,
     /// Dirty lines written back to the level below.
     pub write_backs: u64,

@@ -1,7 +1,7 @@
 //! Maps a line to its set and its bank.
 //!
-//! Source: Loongson 3A5000 manual for indices by address bits (bank select above the line offset). Hashed indices stand
-//! for the unpublished slice hashes of Intel and AMD.
+//! Source: Loongson 3A5000 manual for indices by address bits (bank select above the line offset). Hashed indices model
+//! the unpublished slice hashes of Intel and AMD.
 
 use super::Line;
 use longma_topology::parts::{Cache, CacheIndex};

@@ -63,7 +63,7 @@ impl LineLock {
         self.windows.iter().flatten().any(|window| window.contains(address))
     }
 
-    /// Returns whether one more line can be locked in a set. `ways` and `locked` are masks of the set's ways and its
+    /// Returns whether another line can be locked in a set. `ways` and `locked` are masks of the set's ways and its
     /// locked ways.
     #[inline]
     pub fn can_lock(&self, ways: u64, locked: u64) -> bool {

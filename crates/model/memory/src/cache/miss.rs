@@ -2,8 +2,8 @@
 //!
 //! Source: Kroft, Lockup-free instruction fetch/prefetch cache organization, ISCA 1981.
 
-/// Maximum number of remembered gaps, intervals in which a register is free between two misses. A forgotten gap counts
-/// as held: misses may then wait slightly too long, but never exceed the number of registers.
+/// Maximum number of remembered gaps, intervals in which a register is free between two misses. A forgotten gap is
+/// treated as occupied: misses may then wait slightly too long, but never use more than the available registers.
 const MAX_GAPS: usize = 64;
 
 /// The registers of a cache or a bank. Times are in any one unit.
@@ -43,7 +43,7 @@ impl MissRegisters {
         }
     }
 
-    /// Returns the time at which a miss at `at` gets a register.
+    /// Returns the time at which a miss at `at` can occupy a register.
     #[inline]
     pub fn start(&self, at: u64) -> u64 {
         if at >= self.all_free_at {
@@ -104,8 +104,8 @@ impl MissRegisters {
         self.gap_until(at, |start| start + takes)
     }
 
-    /// Finds the gap in which a miss at `at` can start first, and its start. `end_of` gives the end of the miss for a
-    /// start.
+    /// Finds the gap in which a miss at `at` can start first, and its start. `end_of` returns the end of a miss that
+    /// starts at a given time.
     fn gap_until(&self, at: u64, end_of: impl Fn(u64) -> u64) -> Option<(usize, u64)> {
         if self.gaps_end <= at {
             return None;
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Performs a miss at `at` of duration `takes` and returns when it gets its register.
+    /// Performs a miss at `at` of duration `takes` and returns when it occupies its register.
     fn miss(registers: &mut MissRegisters, at: u64, takes: u64) -> u64 {
         let start = registers.start(at);
         assert!(start >= at);

@@ -81,7 +81,7 @@ impl Controllers {
 
     /// Reads or writes `bytes` at `local_address` of a controller (see `AddressSpaces::controller_of`). The request
     /// reaches the controller at `at`. Returns when the last byte of a read has crossed the data bus, or when a write
-    /// has found room in the queue. Requests may be out of time order by the few microseconds that a `Calendar` covers.
+    /// has entered the queue. Requests may be out of time order by the few microseconds that a `Calendar` covers.
     ///
     /// # Panics
     /// If there is no such controller.

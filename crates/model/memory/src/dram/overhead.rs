@@ -61,7 +61,7 @@ fn mean_random_ps(group: &[Controller], line: u32) -> u64 {
     let timing = &group[0].timing;
     let period = timing.load_to_use_ps.unwrap_or(DEFAULT_LOAD_TO_USE_PS);
     let mut mean = (timing.trcd_ps + timing.cl_ps) + burst_ps(timing, line).round() as u64;
-    // The first chase finds the pause between two reads, and the second one is measured.
+    // The first chase determines the pause between two reads, and the second is measured.
     for _ in 0..2 {
         let mut copies = group.to_vec();
         let (mut random, mut at, mut sum) = (SplitMix64::new(1), 0, 0);

@@ -24,16 +24,16 @@ pub(super) struct Refreshes {
 }
 
 impl Refreshes {
-    /// The refreshes of a channel, rank by rank. Those of its ranks are due evenly over tREFI. All channels begin at
-    /// the same time, because their counters start together at reset.
+    /// The refreshes of a channel, rank by rank. The refreshes of its ranks are due at even intervals within tREFI. All
+    /// channels begin at the same time, because their counters start together at reset.
     pub fn of_channel(timing: &Timing) -> Vec<Self> {
         let all = u64::from(timing.ranks) * u64::from(timing.refresh_sets);
         let due = |index: u64| timing.trefi_ps - index * timing.trefi_ps / all;
         (0..all).map(|index| Self { due: due(index), done: 0, begin: 0, end: 0, busy_until: 0 }).collect()
     }
 
-    /// The index in a channel's refreshes of those of a bank. Adjacent banks are in different groups, and one bank of
-    /// each group is refreshed at a time.
+    /// The index of a bank's refreshes among those of its channel. Adjacent banks are in different groups, and one bank
+    /// of each group is refreshed at a time.
     #[inline]
     pub fn index(timing: &Timing, cell: Cell) -> usize {
         let set = if timing.refresh_sets == 1 { 0 } else { cell.bank * timing.refresh_sets / timing.banks };
@@ -59,7 +59,7 @@ impl Refreshes {
     }
 
     /// Performs the refreshes before an access at `at`, when at least one is due. A rank that has been idle long enough
-    /// makes up for postponed ones; the more there are, the sooner it begins.
+    /// makes up for postponed refreshes; the more there are, the sooner it begins.
     #[cold]
     fn refresh(&mut self, timing: &Timing, at: u64) {
         let (trefi, trfc) = (timing.trefi_ps, timing.trfc_ps);

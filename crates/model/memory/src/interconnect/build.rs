@@ -519,7 +519,7 @@ fn word(name: &str) -> String {
 fn copies(port: &Port) -> Vec<String> {
     match port.count {
         1 => vec![port.name.clone()],
-        // At most as many as can have a device.
+        // The largest number that can have a device.
         n => (0..n.min(256)).map(|copy| format!("{}{copy}", port.name)).collect(),
     }
 }

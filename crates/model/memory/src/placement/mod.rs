@@ -227,7 +227,7 @@ impl AddressSpaces {
     }
 
     /// Makes every virtual page of every address space its own physical page, for callers that translate addresses
-    /// themselves. Such an address must be on a node of the host.
+    /// themselves. The address must then be on a node of the host.
     pub fn use_physical_addresses(&mut self) {
         self.is_physical = true;
     }

@@ -178,8 +178,8 @@ impl MemorySystem {
     }
 
     /// Writes `bytes` of a line that stays in a private cache of `core` to the shared cache, if that holds the line, or
-    /// to memory. They are those of a store that is just performed if `of_store`. Returns when they have been taken,
-    /// core cycles.
+    /// to memory. With `of_store`, the bytes are those of a store that is being performed. Returns when they have been
+    /// taken, core cycles.
     pub(super) fn write_beyond_private(
         &mut self,
         core: usize,

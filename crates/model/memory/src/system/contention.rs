@@ -26,7 +26,7 @@ const TURN_SHIFT: u32 = 4;
 struct Transfer {
     line: Line,
     to: usize,
-    /// The turn in which `to` got the line.
+    /// The turn in which `to` received the line.
     turn: u64,
 }
 

@@ -17,7 +17,8 @@ use longma_sim::Time;
 pub enum Allocate {
     /// To memory. Cached copies are invalidated, except that a locked line is updated as well.
     No,
-    /// To the shared cache: to the line if it is present, else into one of the first `ways` ways that devices may fill.
+    /// To the shared cache: the line is updated if present, and otherwise allocated in one of the first `ways` ways
+    /// that devices may fill.
     Shared {
         /// Number of ways of a set in which new lines may be allocated.
         ways: u32,

@@ -11,8 +11,8 @@ use crate::coherence::Holders;
 use crate::port::Source;
 
 impl MemorySystem {
-    /// Fetches a line that the domain of the request does not hold. The domain gets write permission if no other domain
-    /// keeps a copy.
+    /// Fetches a line that the domain of the request does not hold. The domain receives write permission if no other
+    /// domain keeps a copy.
     pub(super) fn fetch_line(&mut self, request: Request, at: u64) -> Progress {
         let Request { domain, line, kind, .. } = request;
         let Some(home) = &self.home else { return self.read_line(request, at, Flags::WRITABLE) };

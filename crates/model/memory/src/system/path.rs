@@ -136,7 +136,7 @@ impl Path {
         self.write_to_shared(shared, core, line, bytes, at);
     }
 
-    /// Writes `bytes` of a line of a core to its shared cache. Returns when they are there.
+    /// Writes `bytes` of a line of a core to its shared cache. Returns when they arrive.
     pub fn write_to_shared(
         &mut self,
         shared: &mut Shared,
@@ -291,7 +291,7 @@ impl Path {
     ) -> u64 {
         let read = self.controllers.access(controller, address, bytes, false, Time::from_ps(start)).ps();
         let fixed = self.memory_ps[node][controller];
-        // A negative fixed part means that the transfer back begins before the last word is read. A positive one is
+        // A negative fixed part means that the transfer back begins before the last word is read. A positive part is
         // added at the end.
         let begin = read.saturating_add_signed(fixed.min(0)).max(start);
         self.cross(Endpoint::Controller(controller), to, bytes, begin) + fixed.max(0) as u64

@@ -1,5 +1,5 @@
-//! Lines in flight to a core that are already promised to the next one. Stores of the core that wait for such a line
-//! complete before it moves on.
+//! Lines in flight to a core that are already promised to the next one. Stores of the core that wait for the line
+//! complete before the line moves.
 //!
 //! Source: a request for a line in flight to its owner waits until the line has arrived and the accesses waiting for it
 //! are done (the stalls in IM^D of Nagarajan et al., A Primer on Memory Consistency and Cache Coherence, 2nd edition,

@@ -169,7 +169,7 @@ struct ListedEntry {
 
 #[derive(Clone, Debug)]
 struct ListedSet {
-    /// Empty entries; the last one is filled next.
+    /// Empty entries; the last of them is filled next.
     empty: Vec<u32>,
     /// The other entries, sorted by last use as of `ordered_at`. Entries before `next` have been examined.
     order: Vec<u32>,

@@ -179,7 +179,7 @@ pub(super) struct Tage {
     index: Folded,
     tag: [Folded; 2],
     history: History,
-    /// If not negative, the alternative prediction is better than that of a new, weak entry.
+    /// If not negative, the alternative prediction is more reliable than that of a new, weak entry.
     use_alternative: i8,
     branches: u32,
     random: u32,

@@ -59,7 +59,7 @@ pub(crate) struct InOrder {
     /// Result of the last atomic operation: no later instruction issues before it.
     atomic_result: Value,
     last_result: u64,
-    /// The cycle in which the last access needed its queue entry.
+    /// The cycle from which the last access occupied its queue entry.
     queues: u64,
     /// Whether the timing of repeated blocks is memoized.
     pub repeats: bool,

@@ -1,4 +1,4 @@
-//! Memoization of block timing: if a block starts in a pipeline state seen before and memory answers as before, its
+//! Memoization of block timing: if a block starts in a recorded pipeline state and memory answers as it did then, the
 //! recorded schedule is replayed.
 //!
 //! The result is exact. Memory, branch predictor and queues get the same requests in the same order and with the same

@@ -81,7 +81,7 @@ impl Window {
         self.late.truncate(mark);
     }
 
-    /// Advances by `instructions`. Those of them that are slow have been recorded with [`note`](Self::note).
+    /// Advances by `instructions`. The slow ones among them have been recorded with [`note`](Self::note).
     #[inline]
     pub fn pass(&mut self, instructions: u64) {
         self.next += instructions;

@@ -31,7 +31,7 @@ impl StoreSets {
         &mut self.set_of[index(pc, self.set_of.len())]
     }
 
-    /// The cycle in which all stores in the set of `pc` are known.
+    /// The cycle in which the addresses of all stores in the set of `pc` are known.
     fn known(&mut self, pc: u64) -> Option<&mut u64> {
         self.accesses += 1;
         if self.accesses == CLEAR_ACCESSES {

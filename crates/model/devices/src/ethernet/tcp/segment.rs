@@ -84,7 +84,7 @@ impl Segment {
     /// Decodes the segment in `frame`, sent from `from` to `to`.
     ///
     /// # Errors
-    /// If it is damaged, malformed, or belongs to another connection.
+    /// The segment is damaged, malformed, or belongs to another connection.
     pub fn read(frame: &Frame, from: &Endpoint, to: &Endpoint) -> Result<Self, SegmentError> {
         let payload = frame.payload().map_err(|_| SegmentError::Frame)?;
         let packet = SlicedPacket::from_ethernet(payload).map_err(|_| SegmentError::Malformed)?;

@@ -42,7 +42,7 @@ pub(super) struct Ittage {
     history_bits: [u32; TABLES],
     /// Outcomes of conditional branches and bits of indirect targets, the newest in the lowest bit of the first word.
     history: [u64; WORDS],
-    /// If not negative, the alternative prediction is better than that of a new entry.
+    /// If not negative, the alternative prediction is more reliable than that of a new entry.
     use_alternative: i8,
     branches: u32,
     random: u32,
@@ -110,7 +110,7 @@ impl Ittage {
                 break;
             }
         }
-        // Tag 0 is that of an unused entry.
+        // An unused entry has tag 0.
         let tag = (key as u16 & ones(TAG_BITS) as u16).max(1);
         (table * self.size + (key >> 32) as usize % self.size, tag)
     }

@@ -47,7 +47,7 @@ pub struct Operation {
     pub op: Op,
     /// Cycles from issue to the issue of a dependent operation; not used for loads (see [`Sizes::load_latency`]).
     pub latency: u64,
-    /// Cycles for which it occupies its unit.
+    /// Cycles for which the operation occupies its unit.
     pub interval: u64,
     /// The file of its registers.
     pub file: File,
