@@ -1,4 +1,4 @@
-//! Downloads from Debian's archive. Incomplete downloads are kept in a file, so that they can be resumed.
+//! Downloads from Debian's archive. Incomplete downloads are stored in a file, so that they can be resumed.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -72,7 +72,7 @@ impl Archive {
         read_all(&mut body).map_err(|error| Failure::Other(error.to_string()))
     }
 
-    /// Downloads a file to `place`, unless it exists, and checks its hash. An incomplete download is kept beside it.
+    /// Downloads a file to `place`, unless it exists, and checks its hash. An incomplete download is stored beside it.
     pub fn fetch(
         &self,
         path: &str,

@@ -31,7 +31,7 @@ const DISTRIBUTION: &str = "dists/unstable";
 const KEYS: &[&str] =
     &["/usr/share/keyrings/debian-archive-keyring.gpg", "/usr/share/keyrings/debian-archive-keyring.pgp"];
 
-/// The image cannot be made.
+/// The image cannot be created.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// There is no image, and the network must not be used.

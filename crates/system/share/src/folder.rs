@@ -70,7 +70,7 @@ impl Handle {
         fstat(self)
     }
 
-    /// The kind of the file.
+    /// The type of the file.
     pub fn kind(&self) -> Result<FileType, Errno> {
         Ok(FileType::from_raw_mode(self.status()?.st_mode))
     }

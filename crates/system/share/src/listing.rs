@@ -13,7 +13,7 @@ pub struct Entry {
     pub name: Vec<u8>,
     /// The number of the inode.
     pub inode: u64,
-    /// The kind of file, as in `d_type` of getdents64(2).
+    /// The type of file, as in `d_type` of getdents64(2).
     pub kind: u8,
 }
 

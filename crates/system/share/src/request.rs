@@ -11,7 +11,7 @@ const MAX_NAMES: usize = 16;
 /// A message: its header, and the unparsed fields.
 #[derive(Debug)]
 pub struct Message<'a> {
-    /// The kind of request.
+    /// The type of request.
     pub kind: u8,
     /// The guest's number of the request, which the reply repeats.
     pub tag: u16,
@@ -151,14 +151,14 @@ pub enum Request<'a> {
     Special,
 }
 
-/// The kind of an error reply. The kind of any other reply is its request's plus one.
+/// The type of an error reply. The type of any other reply is that of its request plus one.
 pub const ERROR: u8 = 7;
 
 impl<'a> Request<'a> {
     /// Parses the fields of a message.
     ///
     /// # Errors
-    /// EOPNOTSUPP: the kind of request is unknown or not supported. EPROTO: the fields are too short or too long.
+    /// EOPNOTSUPP: the type of request is unknown or not supported. EPROTO: the fields are too short or too long.
     /// EINVAL or ENAMETOOLONG: a name is not a valid file name.
     pub fn parse(message: &Message<'a>) -> Result<Self, Errno> {
         let mut fields = message.fields;
@@ -187,7 +187,7 @@ impl<'a> Request<'a> {
             22 => Self::ReadLink { fid: next.u32()? },
             24 => {
                 let fid = next.u32()?;
-                // The requested fields. The reply has all fields anyway.
+                // The requested fields. The reply has all fields in any case.
                 next.u64()?;
                 Self::Attributes { fid }
             }

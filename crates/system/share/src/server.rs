@@ -16,11 +16,11 @@ use crate::wire::{HEADER, Reply};
 
 /// The maximum bytes of a message.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 10;
-/// The minimum message size that a guest can negotiate, which has room for every reply without data.
+/// The minimum message size that a guest can negotiate; every reply without data fits into it.
 const MIN_MESSAGE_BYTES: u32 = 4096;
 /// The maximum number of fids.
 const MAX_FIDS: usize = 4096;
-/// The number that stands for no fid (P9_NOFID).
+/// The number that means no fid (P9_NOFID).
 const NO_FID: u32 = u32::MAX;
 /// The flag of an unlink of a folder (P9_DOTL_AT_REMOVEDIR).
 const REMOVE_FOLDER: u32 = 0x200;
@@ -83,8 +83,8 @@ impl Share {
         !self.fids.is_empty()
     }
 
-    /// Serves a request. The reply has up to `room` bytes; a longer one becomes an error. `None` if the request's header
-    /// is malformed or there is no room for an error: the guest gets no reply.
+    /// Serves a request. The reply has up to `room` bytes; a longer one becomes an error. `None` if the request's
+    /// header is malformed or an error does not fit; the guest then receives no reply.
     pub fn serve(&mut self, request: &[u8], room: usize) -> Option<Vec<u8>> {
         let message = Message::new(request).filter(|_| request.len() <= MAX_MESSAGE_BYTES)?;
         let room = match self.message_bytes {

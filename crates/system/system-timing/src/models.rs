@@ -226,7 +226,7 @@ impl Timing for SystemModels {
     }
 }
 
-/// The cycle of the most advanced core. The machine's own cycle is that of its last turn.
+/// The cycle of the most advanced core. The machine's cycle is that of its last turn.
 fn reached(machine: &Machine) -> u64 {
     (0..machine.cores()).map(|core| machine.core_cycles(core)).max().unwrap_or(0)
 }

@@ -18,8 +18,8 @@ use crate::symbols::KernelSymbols;
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct SystemResult {
-    /// The totals of user programs and kernel, in the form of a program's run. Its functions are those of the kernel;
-    /// user programs are one function.
+    /// The totals of user programs and kernel, in the form of a program's run. Its functions are the kernel's; all user
+    /// programs together are one function.
     pub run: RunResult,
     /// The shares of user programs and of the kernel, in the order of [`Privilege::ALL`].
     pub shares: [Share; 2],

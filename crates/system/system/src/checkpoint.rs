@@ -51,7 +51,7 @@ impl SavedMachine {
     /// Whether all times are in the valid range.
     fn has_times(&self) -> bool {
         let count = self.cores.len();
-        // A waiting core takes over the machine's time. Only a debugger makes another one lag behind.
+        // A waiting core takes over the machine's time. Only a debugger makes a running core lag behind.
         let earliest = self.now.saturating_sub(MAX_LAG + TURN);
         let mut started = self.cores.iter().filter(|core| !core.is_parked);
         self.now <= MAX_CYCLE
@@ -157,7 +157,7 @@ fn written_pages(bytes: &[u8]) -> Vec<Range<usize>> {
     runs
 }
 
-/// A checkpoint whose checksum is right.
+/// A checkpoint with a correct checksum.
 pub struct Checkpoint<R: Read = File> {
     saved: SavedMachine,
     runs: Reader<R>,

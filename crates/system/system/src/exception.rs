@@ -16,7 +16,7 @@ pub enum Exception {
     NotReadable,
     /// PNX: a fetch from a page that is not executable.
     NotExecutable,
-    /// PPI: an access that the privilege level may not make to the page.
+    /// PPI: the privilege level is not permitted to access the page.
     PagePrivilege,
     /// ADEF, ADEM: the address is invalid, or neither memory nor a device responds.
     AddressError(Access),
@@ -28,7 +28,7 @@ pub enum Exception {
     Syscall,
     /// BRK: a breakpoint.
     Break,
-    /// INE: the word is not an instruction.
+    /// INE: the word is not a valid instruction.
     IllegalInstruction,
     /// IPE: the privilege level does not permit the instruction.
     PrivilegedInstruction,

@@ -32,7 +32,7 @@ pub struct Configuration {
     pub cores: usize,
     /// The size of memory in bytes.
     pub memory_bytes: u64,
-    /// The date at which the machine starts, in seconds since 1970.
+    /// The start date of the machine, in seconds since 1970.
     pub start_s: u64,
     /// Whether hot code is translated to host code. Execution is the same, but faster. Has no effect on hosts whose
     /// processors lack required features.
@@ -96,7 +96,7 @@ pub(crate) struct Turn {
     pub core: usize,
     /// Whether that core has run a part of its turn.
     pub is_interrupted: bool,
-    /// Whether all cores before it wait.
+    /// Whether all cores with lower numbers are waiting.
     pub are_idle: bool,
 }
 

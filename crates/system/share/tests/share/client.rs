@@ -93,7 +93,7 @@ impl Client {
         self.call(26, &[fields.concat(), times])
     }
 
-    /// The names in an open folder, each with the kind of file, in replies of up to `count` bytes.
+    /// The names in an open folder, each with the type of file, in replies of up to `count` bytes.
     pub fn list(&mut self, fid: u32, count: u32) -> Result<Vec<(String, u8)>, Errno> {
         let (mut names, mut offset) = (Vec::new(), 0u64);
         loop {

@@ -69,7 +69,7 @@ impl Tables {
 /// EFI_SYSTEM_TABLE without consoles and services.
 fn system_table(vendor: u64, configuration: u64, count: u64) -> Vec<u8> {
     let mut table = SIGNATURE.to_le_bytes().to_vec();
-    // Revision, header size, checksum and a reserved word.
+    // The revision, header size, checksum and a reserved word.
     for field in [REVISION, SYSTEM_TABLE_BYTES as u32, 0, 0] {
         table.extend(field.to_le_bytes());
     }

@@ -80,7 +80,7 @@ impl Image {
             return Err(ImageError::TooLarge);
         }
         let end = load + bytes.max(file.len() as u64);
-        // Older headers give the entry point as an offset.
+        // Older headers state the entry point as an offset.
         let entry = if entry < load { load + entry } else { entry };
         if entry >= end {
             return Err(ImageError::Header("entry"));

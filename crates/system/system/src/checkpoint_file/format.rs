@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 const MAGIC: [u8; 8] = *b"LONGMASC";
 /// The magic number of a checkpoint of `longma run`.
 const MAGIC_OF_PROCESSES: [u8; 8] = *b"LONGMACP";
-/// Increment this when a part of the state gets another meaning. Only this version can be read. New, missing and renamed
-/// fields are noticed without it.
+/// Increment this when the meaning of a part of the state changes. Only this version can be read. New, missing and
+/// renamed fields are noticed without it.
 pub const VERSION: u32 = 1;
 /// The space of the terminating run.
 const END: u32 = u32::MAX;
@@ -53,7 +53,7 @@ pub enum FormatError {
 
 use FormatError::Damaged;
 
-/// Hashes everything that is written through it.
+/// Hashes all data written through it.
 struct Hashing<W> {
     inner: W,
     hash: Sha256,

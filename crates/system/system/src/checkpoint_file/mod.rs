@@ -75,7 +75,7 @@ pub enum RestoreError {
     Devices {
         /// Those in the checkpoint.
         wanted: String,
-        /// Those of the machine.
+        /// The errors of the machine.
         actual: String,
     },
     /// A disk has another content than when the checkpoint was saved.

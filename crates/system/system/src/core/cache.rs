@@ -11,7 +11,7 @@ use crate::translation::MODES;
 /// The generations of entries: from 1 to this number. No valid entry has generation 0.
 pub const GENERATIONS: u64 = PAGE_BYTES - 1;
 
-/// A direct-mapped cache of translations for one kind of access. Each translation mode has its own entries.
+/// A direct-mapped cache of translations for one type of access. Each translation mode has its own entries.
 pub struct PageCache(Box<[[Cell<PageEntry>; Frame::PAGES]; MODES]>);
 
 impl PageCache {

@@ -18,7 +18,7 @@ use crate::memory::PAGE_BYTES;
 /// The maximum number of decoded instructions that the cache keeps. A jump into the middle of a block decodes its
 /// instructions once more.
 const KEPT: usize = 4 << 20;
-/// The weight of a page's block table in the limit [`KEPT`], in instructions.
+/// The weight of a page's block table in the limit [`KEPT`], expressed in instructions.
 const PAGE: usize = 1024;
 /// The maximum number of instructions of a block.
 pub const BLOCK: usize = 64;
@@ -64,7 +64,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// Decodes a word. A word that is not an instruction traps when it executes.
+    /// Decodes a word. An invalid word traps when it executes.
     pub fn new(word: u32) -> Self {
         let Some(instruction) = decode(word) else {
             let instruction = Instruction::new(Op::Break);
@@ -118,7 +118,7 @@ fn reads_program_counter(op: Op) -> bool {
 }
 
 /// Consecutive instructions of a page. Only the last one may read or set the program counter. An instruction that must
-/// execute alone is a block of its own.
+/// execute alone forms a separate block.
 pub struct Block {
     /// The instructions; at least one.
     pub steps: Box<[Step]>,
@@ -193,7 +193,7 @@ pub enum Host {
     Nothing,
     /// Its address.
     At(u64),
-    /// It is inside a region that has no entry there yet.
+    /// The block is inside a region that has no entry at it yet.
     Inside(InnerBlock),
 }
 

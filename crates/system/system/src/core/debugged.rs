@@ -1,6 +1,6 @@
 //! Breakpoints, watchpoints and single steps. Breakpoints do not change memory. Code of pages with breakpoints, and
 //! code that is stepped through, is interpreted one instruction at a time; all other code runs as without a debugger.
-//! Pages with watchpoints are kept out of the caches of translations, so that each access to them is seen. A run
+//! Pages with watchpoints are excluded from the caches of translations, so that each access to them is checked. A run
 //! therefore takes the same cycles with breakpoints and watchpoints as without.
 
 use std::cell::{Cell, RefCell};
@@ -109,7 +109,7 @@ pub struct Debug {
     /// Whether cores without an order do not run.
     is_locked: Cell<bool>,
     breakpoints: RefCell<BTreeSet<Breakpoint>>,
-    /// The virtual pages whose code is not translated: those of the breakpoints, and of some earlier ones.
+    /// The virtual pages whose code is not translated: the pages of the breakpoints, and of some earlier ones.
     pages: RefCell<BTreeSet<u64>>,
     watchpoints: RefCell<Vec<Watchpoint>>,
     cores: Box<[Debugged]>,
@@ -339,8 +339,8 @@ impl Core {
         }
     }
 
-    /// The physical address of a virtual one, whatever the core may access: by the translation mode, the windows and the
-    /// TLB, or else by the page tables. `None` if it is not mapped.
+    /// The physical address of a virtual address, regardless of access rights: by the translation mode, the windows and
+    /// the TLB, or else by the page tables. `None` if it is not mapped.
     pub(crate) fn look_up(&self, address: u64) -> Option<u64> {
         let found = translation::look_up(&self.registers, &self.tlb.borrow(), address);
         found.or_else(|| self.walk(address))

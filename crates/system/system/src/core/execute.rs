@@ -27,7 +27,7 @@ pub enum Pause {
 impl Core {
     /// Runs until the cycle `end` or until there is another reason to pause.
     pub(crate) fn run(&self, frame: &mut Frame, end: u64) -> Pause {
-        // The last turn may have ended inside a block; do not translate the rest as a block of its own.
+        // The last turn may have ended inside a block; do not translate the rest as a separate block.
         let mut is_resumed = true;
         loop {
             if let Some(request) = self.take_power_request() {
@@ -107,7 +107,7 @@ impl Core {
         let mut is_first = true;
         loop {
             let offset = state.pc.wrapping_sub(start);
-            // A misaligned program counter leaves the page, too, and raises an exception.
+            // A misaligned program counter also leaves the page, and raises an exception.
             if offset & !(PAGE_BYTES - 4) != 0 {
                 return;
             }
@@ -147,8 +147,9 @@ impl Core {
             && (checks & check::VECTOR == 0 || self.alignment.get() == 0)
     }
 
-    /// Executes a block without checks between its instructions, up to the core's next event. Returns the step that must
-    /// be executed alone because it traps, accesses a device or writes code. This step has had no effect yet.
+    /// Executes a block without checks between its instructions, up to the core's next event. Returns the step that
+    /// must be executed alone because it traps, accesses a device or writes code. The returned step has had no effect
+    /// yet.
     #[inline]
     fn run_block<'a>(&self, state: &mut State, block: &'a Block) -> Option<&'a Step> {
         let first = state.pc;

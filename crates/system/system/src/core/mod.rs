@@ -94,7 +94,7 @@ pub struct Core {
     fetches: RefCell<Vec<Option<Fetch>>>,
     readable: PageCache,
     writable: PageCache,
-    /// The generation of valid cached translations. Those of an older generation are invalid.
+    /// The generation of valid cached translations. Entries of an older generation are invalid.
     generation: Cell<u64>,
     /// The generation of valid entries in `readable` and `writable`, from 1 to [`GENERATIONS`].
     entry_generation: Cell<u64>,
@@ -225,7 +225,7 @@ impl Core {
         self.registers.get(csr::MISC) >> (4 + level) & 1 == 1
     }
 
-    /// Lets instructions execute until `cycle` or the next event of the timer.
+    /// Sets the core to execute instructions until `cycle` or the next event of the timer.
     pub(crate) fn grant(&self, cycle: u64) {
         let event = self.next_event().unwrap_or(u64::MAX);
         self.until.set(cycle.min(event));
@@ -328,7 +328,7 @@ impl Core {
         }
     }
 
-    /// Makes all cores see that pages of decoded code are new or removed: this one at once, others in their next turn.
+    /// Notifies all cores that pages of decoded code are new or removed: this core at once, others in their next turn.
     fn announce_code(&self) {
         self.bus.made.set(self.bus.made.get() + 1);
         self.known.set(self.bus.made.get());

@@ -21,7 +21,7 @@ use crate::translation::look_up;
 
 /// Trace words in a quantum: about 700 instructions. An interrupt of the timer is at most this late.
 const QUANTUM_WORDS: usize = 1024;
-/// Pages of data whose translations are kept.
+/// The maximum number of pages of data whose translations are stored.
 const DATA_PAGES: usize = 256;
 
 /// The physical address in the trace of accesses without a memory access.

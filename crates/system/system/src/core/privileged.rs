@@ -239,7 +239,7 @@ impl Core {
         Some((part(position), part(position + bits)))
     }
 
-    /// The physical address of a virtual one in the page tables, for any kind of access.
+    /// The physical address of a virtual address in the page tables, for any type of access.
     pub(super) fn walk(&self, address: u64) -> Option<u64> {
         let mut base = self.registers.get(if address >> 63 == 0 { csr::PGDL } else { csr::PGDH });
         for level in (1..=4).rev() {

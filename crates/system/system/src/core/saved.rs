@@ -115,7 +115,7 @@ impl Core {
     /// Replaces the state of the core and its registers.
     ///
     /// # Errors
-    /// The state is not one of a core.
+    /// The state is not a valid state of a core.
     pub(crate) fn restore(&mut self, state: &mut State, saved: SavedCore) -> Result<(), Impossible> {
         *state = saved.registers.try_into()?;
         self.restore_csrs(saved.csrs)?;

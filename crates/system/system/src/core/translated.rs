@@ -11,7 +11,7 @@ use super::Core;
 use super::code::{Block, CodePage, Host, Step};
 use crate::memory::PAGE_BYTES;
 
-/// Bytes of host code that are kept. When they are used up, all host code is removed.
+/// The capacity of the code cache, bytes. When it is used up, all host code is removed.
 const CACHE_BYTES: usize = 32 << 20;
 
 /// A block that has begun this often is translated.
@@ -170,7 +170,7 @@ impl Core {
         frame.owner = std::ptr::from_ref(self).cast();
         let frame = std::ptr::from_mut(frame);
         // SAFETY: `host` is not older than the last removal of host code, which happens only in `translate_code`. The
-        // entries live as long as this core, and each belongs to a page of guest memory. Changed code and a changed
+        // entries exist as long as this core, and each refers to a page of guest memory. Changed code and a changed
         // mapping of addresses begin a new generation, so that translated code leaves and no stamp matches.
         let exit = unsafe { translation.entry.get().run(frame, host) };
         // SAFETY: the pointer comes from a reference.
@@ -197,8 +197,8 @@ impl Core {
 
 /// See [`longma_core::system::CallOut`].
 extern "sysv64" fn call_out(frame: *mut Frame, data: *const ()) -> u32 {
-    // SAFETY: `run_translated` has set the owner, and nothing else uses the frame while translated code calls. The data
-    // live until host code is removed, which does not happen while it runs.
+    // SAFETY: `run_translated` has set the owner, and no other code uses the frame during a call from translated code.
+    // The data live until host code is removed, which does not happen while it runs.
     unsafe {
         let core = &*(*frame).owner.cast::<Core>();
         u32::from(core.call_out(&mut *frame, &*data.cast::<CallOutData>()))

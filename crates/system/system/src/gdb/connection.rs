@@ -69,7 +69,7 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // A file that someone else has removed needs no removal.
+            // A file that another process has removed needs no removal.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -91,7 +91,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The next byte from the debugger; `None` if none comes within `wait`.
+    /// The next byte from the debugger; `None` if none arrives within `wait`.
     ///
     /// # Errors
     /// The debugger has disconnected.

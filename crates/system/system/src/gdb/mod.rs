@@ -48,7 +48,7 @@ impl Debugger {
     /// contains a slash. Port 0 selects a free one.
     ///
     /// # Errors
-    /// The address is not one of these, is in use, or is not permitted.
+    /// The address has none of these forms, is in use, or is not permitted.
     pub fn listen(place: &str) -> io::Result<Self> {
         Ok(Self { listener: Listener::new(place)?, stub: None, was_attached: false })
     }

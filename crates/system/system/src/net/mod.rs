@@ -118,7 +118,7 @@ impl Network {
         }
     }
 
-    /// Makes a user-mode network.
+    /// Creates a user-mode network.
     ///
     /// # Errors
     /// A port to forward is not available.
@@ -134,12 +134,12 @@ impl Network {
         Ok(Self(Box::new(tap::Tap::open(name).map_err(NetworkError::Tap)?)))
     }
 
-    /// Makes a network without anybody: frames are lost, and none arrives.
+    /// Creates a network without other hosts: sent frames are lost, and none arrive.
     pub fn empty() -> Self {
         Self(Box::new(Unplugged))
     }
 
-    /// Makes a network that returns each frame.
+    /// Creates a network that returns each frame.
     #[cfg(test)]
     pub fn echo() -> Self {
         Self(Box::new(tests::Echo))

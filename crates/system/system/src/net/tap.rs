@@ -15,7 +15,7 @@ use super::{Carrier, Frames, MAX_FRAME_BYTES};
 pub struct Tap(File);
 
 impl Tap {
-    /// Opens a device; without a name, makes a new one.
+    /// Opens a device; without a name, creates a new one.
     pub fn open(name: Option<&str>) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open("/dev/net/tun")?;

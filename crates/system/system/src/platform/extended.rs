@@ -25,7 +25,7 @@ const END: u64 = 0x1d00;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Node {
-    /// 16 halfwords. The upper half of a route selects one of them; each of its bits is a node.
+    /// 16 halfwords. The upper half of a route selects one of them, in which each bit is a node.
     node_type: [u64; WORDS],
     /// One byte for each 32 vectors, with one bit for each hardware line.
     lines: u64,
@@ -111,7 +111,7 @@ impl ExtendedInterrupts {
         }
     }
 
-    /// Makes the enabled vectors of a word pending at the cores that they are routed to.
+    /// Makes the enabled vectors of a word pending at their cores.
     fn raise(&mut self, word: usize, vectors: u64) {
         let mut rest = vectors & self.nodes[0].enable[word];
         while rest != 0 {

@@ -19,7 +19,8 @@ pub const RTC_BYTES: u64 = 0x100;
 pub const POWER: u64 = 0x100e_001c;
 /// Its length in bytes.
 pub const POWER_BYTES: u64 = 4;
-/// The register to which software writes a mark, such as the begin of a region of interest. QEMU has no device here.
+/// The register to which software writes a mark, such as the beginning of a region of interest. QEMU has no device
+/// here.
 pub const MARK: u64 = POWER + 3;
 /// The address of the serial port.
 pub const UART: u64 = 0x1fe0_01e0;

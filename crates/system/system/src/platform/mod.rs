@@ -59,8 +59,8 @@ pub struct Platform {
 }
 
 impl Platform {
-    /// Creates the devices in their reset state for a machine with `cores` cores. `start_s` is the date at which it
-    /// starts, in seconds since 1970.
+    /// Creates the devices in their reset state for a machine with `cores` cores. `start_s` is its start date, in
+    /// seconds since 1970.
     pub fn new(cores: usize, start_s: u64) -> Self {
         Self {
             ipi: std::iter::repeat_with(Ipi::default).take(cores).collect(),

@@ -18,7 +18,7 @@ const TICKS_HZ: u64 = 32768;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Rtc {
-    /// The time at which the machine starts, in seconds since 1970.
+    /// The start time of the machine, in seconds since 1970.
     start_s: u64,
     control: u32,
 }

@@ -54,7 +54,7 @@ impl Platform {
     /// Replaces the state.
     ///
     /// # Errors
-    /// The machine has other cores or devices, or the state is not one of a machine.
+    /// The machine has other cores or devices, or the state is not a valid state of a machine.
     pub(crate) fn restore(&mut self, saved: SavedPlatform) -> Result<(), RestoreError> {
         let cores = self.ipi.len();
         if saved.ipi.len() != cores || !saved.extended.is_of(cores) {

@@ -12,9 +12,9 @@ use crate::memory::PAGE_BYTES;
 /// The maximum number of blocks. Blocks beyond it, as of software that generates code continuously, are reported as
 /// one.
 const MAX_BLOCKS: usize = 1 << 20;
-/// The maximum number of pages of code whose translations are kept.
+/// The maximum number of pages of code whose translations are stored.
 const MAX_PAGES: usize = 1 << 16;
-/// The number of the block that stands for all further ones.
+/// The number of the block that represents all further ones.
 const OTHER: u32 = 0;
 
 /// The blocks that have been observed. A block's identity is its virtual address, its instructions and whether a user
@@ -47,7 +47,7 @@ impl ObservedCode {
         self.blocks[number.0 as usize].is_user
     }
 
-    /// The virtual address of the first instruction of a block; 0 for the block that stands for all further ones.
+    /// The virtual address of the first instruction of a block; 0 for the block that represents all further ones.
     ///
     /// # Panics
     /// If there is no such block.

@@ -1,6 +1,6 @@
 //! A network in user mode, with the addresses of QEMU's: the guest is 10.0.2.15, the gateway with a DHCP server is
-//! 10.0.2.2, and the DNS server is 10.0.2.3. TCP connections and UDP datagrams of the guest are those of this process
-//! to the outside. The crate smoltcp is the other end of the guest's TCP connections, answers ARP, and answers echo
+//! 10.0.2.2, and the DNS server is 10.0.2.3. To the outside, the guest's TCP connections and UDP datagrams come from
+//! this process. The crate smoltcp is the other end of the guest's TCP connections, answers ARP, and answers echo
 //! requests to the gateway.
 //!
 //! The guest is not trusted: frames are checked before use, connections and flows are limited in number, and addresses
@@ -38,7 +38,7 @@ const GATEWAY_MAC: EthernetAddress = EthernetAddress([0x52, 0x55, 0x0a, 0, 2, 2]
 pub struct UserOptions {
     /// Ports of the host that are forwarded to the guest.
     pub forwards: Vec<Forward>,
-    /// Whether the gateway's ports are those of the host's loopback interface; else it refuses connections.
+    /// Whether connections to the gateway reach the host's loopback interface; otherwise the gateway refuses them.
     pub loopback: bool,
     /// Whether the guest reaches only the gateway and peers that connect to forwarded ports.
     pub isolated: bool,
@@ -119,14 +119,14 @@ impl std::fmt::Debug for UserNetwork {
 }
 
 impl UserNetwork {
-    /// Makes a network and listens at the forwarded ports.
+    /// Creates a network and listens at the forwarded ports.
     pub fn new(options: &UserOptions) -> Result<Self, NetworkError> {
         let resolver = std::fs::read_to_string("/etc/resolv.conf").ok().and_then(|text| name_server(&text));
         let mut wire = Wire::default();
         let mut interface = Interface::new(Config::new(GATEWAY_MAC.into()), &mut wire, Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
             for address in [GATEWAY, DNS] {
-                // The interface has room for two addresses.
+                // The interface can hold two addresses.
                 let _ = addresses.push(IpCidr::new(address.into(), PREFIX));
             }
         });

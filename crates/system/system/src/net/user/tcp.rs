@@ -72,7 +72,7 @@ impl Connections {
         let is_pending = self.pending.iter().any(|other| (other.port, other.to) == (port, to));
         let is_open = self.open.iter().any(|other| (other.port, other.to) == (port, to));
         if is_pending || is_open {
-            // A repeated segment. That of an open connection is for its socket.
+            // A repeated segment; the socket handles it if the connection is open.
             return is_pending;
         }
         if self.pending.len() + self.open.len() >= MAX_CONNECTIONS {
@@ -192,7 +192,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Receives as much as fits the guest's window.
+    /// Receives as much as fits into the guest's window.
     fn receive(&mut self, socket: &mut Socket<'_>) -> io::Result<()> {
         while socket.can_send() && !self.is_received {
             let stream = &mut self.stream;
@@ -240,7 +240,7 @@ fn connect(to: SocketAddrV4) -> io::Result<TcpStream> {
     }
 }
 
-/// Whether a connection that has begun was accepted; `None` if that is not known yet.
+/// Whether a connection attempt was accepted; `None` if that is not known yet.
 fn is_connected(stream: &TcpStream) -> Option<bool> {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     match poll(&mut [PollFd::new(stream, PollFlags::OUT)], Some(&now)) {

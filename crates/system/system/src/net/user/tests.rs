@@ -1,4 +1,4 @@
-//! Tests the network with a guest whose TCP/IP is smoltcp's, too, and with single frames.
+//! Tests the network with a guest that also uses smoltcp for TCP/IP, and with single frames.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -315,7 +315,7 @@ proptest! {
         frame.extend(GUEST_MAC.0);
         frame.extend(match kind { 0 => [8, 6], 1 => [0x86, 0xdd], _ => [8, 0] });
         if kind == 3 {
-            // A packet whose header is right.
+            // A packet with a correct header.
             let repr = Ipv4Repr {
                 src_addr: GUEST, dst_addr: GATEWAY, next_header: protocol.into(), payload_len: bytes.len(), hop_limit: 9,
             };

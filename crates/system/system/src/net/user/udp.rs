@@ -45,7 +45,7 @@ impl Flows {
         self.0.push_back(flow);
     }
 
-    /// Receives datagrams: the guest's port, where they come from, and their contents.
+    /// Receives datagrams: the guest's port, the source and the contents.
     pub fn receive(&mut self, mut take: impl FnMut(u16, SocketAddrV4, &[u8])) {
         let mut buffer = vec![0; 1 << 16];
         for flow in &self.0 {

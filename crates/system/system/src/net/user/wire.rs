@@ -1,4 +1,4 @@
-//! The Ethernet between the guest and the interface of smoltcp, and frames that are made without it.
+//! The Ethernet between the guest and the interface of smoltcp, and frames that are created without smoltcp.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV4;

@@ -27,7 +27,7 @@ pub mod window {
     pub const COMMON: u32 = 0;
     /// The interrupt status.
     pub const STATUS: u32 = 0x1000;
-    /// The configuration specific to the kind of device.
+    /// The configuration specific to the type of device.
     pub const DEVICE: u32 = 0x2000;
     /// The notification registers: four bytes for each queue.
     pub const NOTIFY: u32 = 0x3000;

@@ -35,7 +35,7 @@ impl Vectors {
         (self.table.len() / ENTRY) as u16
     }
 
-    /// Whether the table has as many bytes as that of `other`.
+    /// Whether the table is as large as that of `other`.
     pub fn fits(&self, other: &Self) -> bool {
         self.table.len() == other.table.len()
     }

@@ -57,7 +57,7 @@ impl PciHost {
     /// Replaces the state of all devices.
     ///
     /// # Errors
-    /// The bus has other devices, or the state is not one of these.
+    /// The bus has other devices, or the state is not a valid state of them.
     pub fn restore(&mut self, saved: Vec<SavedFunction>) -> Result<(), RestoreError> {
         let kinds = |kinds: Vec<&str>| if kinds.is_empty() { "none".into() } else { kinds.join(", ") };
         let wanted = kinds(saved.iter().map(|function| function.device.kind().name()).collect());

@@ -40,7 +40,7 @@ const NOTIFY_BYTES: u32 = 4;
 /// Cycles that a descriptor takes.
 const DESCRIPTOR_CYCLES: u64 = 16;
 
-/// The kind of a device.
+/// The type of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A disk.
@@ -136,7 +136,7 @@ impl Transport {
         }
     }
 
-    /// The kind of the device.
+    /// The type of the device.
     pub fn kind(&self) -> Kind {
         match self.backend {
             Backend::Block(_) => Kind::Block,

@@ -70,7 +70,7 @@ impl Kind {
 }
 
 impl SavedTransport {
-    /// The kind of the device.
+    /// The type of the device.
     pub fn kind(&self) -> Kind {
         match self.backend {
             SavedBackend::Block { .. } => Kind::Block,

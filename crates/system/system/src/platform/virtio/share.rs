@@ -19,7 +19,7 @@ const MAX_TAG_BYTES: usize = 64;
 )]
 pub struct TagError(String);
 
-/// A folder of the host with the name by which the guest mounts it.
+/// A folder of the host, with the tag under which the guest mounts it.
 #[derive(Debug)]
 pub struct SharedFolder {
     share: Share,

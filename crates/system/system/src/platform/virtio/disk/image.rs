@@ -202,7 +202,7 @@ impl BackingImages {
         let refused = || DiskError::Backing { name: name.to_owned(), folder: folder.clone() };
         let place = std::fs::canonicalize(folder.join(name)).map_err(|_| refused())?;
         let is_permitted = place.parent() == Some(&folder) || self.named.contains(&place);
-        // Another kind of file could block or act on a device.
+        // Opening another type of file could block or affect a device.
         if is_permitted && place.is_file() { Ok(place) } else { Err(refused()) }
     }
 }

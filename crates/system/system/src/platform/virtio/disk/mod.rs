@@ -73,7 +73,7 @@ pub enum DiskError {
     /// An image is its own backing image.
     #[error("disk: {} is its own backing image, so that its content is not defined; `qemu-img rebase -u -b` sets another backing image", .0.display())]
     Cycle(PathBuf),
-    /// Another disk or program uses the image, and at least one of them changes it.
+    /// Another disk or program uses the image, and at least one of the users writes to it.
     #[error("disk: {} is in use by another disk or program, and at least one of them changes it; leave write out of both, or use a copy", .0.display())]
     InUse(PathBuf),
 }
