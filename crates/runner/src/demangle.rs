@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Longer names are cut: a hostile mangled name may stand for gigabytes.
+/// Longer names are truncated: a hostile mangled name may expand to gigabytes.
 const MAX_NAME_BYTES: usize = 4096;
 
 /// The name of a symbol as the source has it; the symbol itself if it is not mangled.

@@ -11,7 +11,7 @@ use longma_topology::{
     units::{Frequency, Latency},
 };
 
-/// A kind of kernel work that is not a system call of the running program.
+/// A type of kernel work that is not a system call of the running program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Work {
@@ -32,7 +32,7 @@ pub(crate) enum Work {
 }
 
 impl Work {
-    /// All kinds of work.
+    /// All types of work.
     pub const ALL: [Self; 7] = [
         Self::Interrupt,
         Self::Softirq,
@@ -64,7 +64,7 @@ impl Work {
     }
 }
 
-/// The minimum time that each kind of work occupies its core; zero means free.
+/// The minimum time for which each type of work occupies its core; zero means free.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Costs {
     takes: [Duration; Work::ALL.len()],
@@ -113,7 +113,7 @@ pub(crate) struct PendingWork {
     pub core: usize,
     /// The earliest time to start.
     pub at: Time,
-    /// The kind of work.
+    /// The type of work.
     pub work: Work,
     /// How long the work occupies the core.
     pub takes: Duration,

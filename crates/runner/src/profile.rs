@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn blocks_of_a_function_are_summed_and_sorted() {
         let block = |start, instructions, runs| Executed { start, instructions, runs };
-        // The address is in no mapping, so each address counts as a location of its own.
+        // The address is in no mapping, so each address is treated as a separate location.
         let symbols = Symbols::default();
         let executed = [block(0x10, 2, 3), block(0x20, 10, 5), block(0x10, 1, 4), block(0x30, 9, 0)];
         let shares = by_function(&executed, &symbols);

@@ -33,7 +33,7 @@ pub struct Stack {
     pub thread: usize,
     /// The names of the functions, the outermost first.
     pub functions: Vec<String>,
-    /// The instructions, or the simulated nanoseconds, that the samples stand for.
+    /// The instructions, or the simulated nanoseconds, that the samples represent.
     pub weight: u64,
 }
 

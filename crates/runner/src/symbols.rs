@@ -175,7 +175,7 @@ impl Functions {
     }
 
     /// The difference between guest addresses and addresses in the file, if file offset `offset` is mapped as
-    /// executable at `start`. `holds` says whether a guest address is mapped from a file offset.
+    /// executable at `start`. `holds` returns whether a guest address is mapped from a file offset.
     ///
     /// Segments that share a page of the file are each mapped with the whole page, so an offset may belong to several
     /// of them. The correct one is consistent with the mappings of all other segments.
@@ -293,7 +293,7 @@ fn symbol_table(file: &object::File) -> Vec<Function> {
 }
 
 /// Whether a symbol of code names a function: neither a label of the compiler nor one of Arm's mapping symbols `$x` and
-/// `$d`, which say where code and data begin (ELF for the Arm 64-bit Architecture, section 5.5.5).
+/// `$d`, which mark the beginnings of code and data (ELF for the Arm 64-bit Architecture, section 5.5.5).
 fn is_function(name: &str) -> bool {
     let mapping = name.strip_prefix('$').and_then(|rest| rest.split('.').next());
     !name.is_empty() && !name.starts_with(".L") && !matches!(mapping, Some("x" | "d"))

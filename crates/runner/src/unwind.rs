@@ -29,7 +29,7 @@ pub(crate) struct Registers {
 }
 
 impl Registers {
-    /// Those of a LoongArch program.
+    /// The registers of a LoongArch program.
     pub fn of(state: &State) -> Self {
         let value = |number| if number < 32 { state.r(number as u8) } else { 0 };
         Self { values: std::array::from_fn(value), pc: state.pc }
@@ -71,7 +71,7 @@ impl Unwinder {
         Self { architecture, mapped, files, context }
     }
 
-    /// The program counters of a thread's frames, the innermost first. Those of callers are return addresses.
+    /// The program counters of a thread's frames, the innermost first. Addresses in callers are return addresses.
     pub fn stack(&mut self, process: &Process, mut registers: Registers) -> Vec<u64> {
         let mut stack = vec![registers.pc];
         while stack.len() < MAX_FRAMES {
@@ -132,7 +132,7 @@ impl Unwinder {
     }
 
     fn caller(&mut self, process: &Process, registers: &Registers, is_innermost: bool) -> Option<Registers> {
-        // A return address may be that of the next function, if the called one does not return.
+        // A return address may be the start of the next function, if the called function does not return.
         let pc = if is_innermost { registers.pc } else { registers.pc.wrapping_sub(1) };
         let (bias, frames) = self.find(process, pc)?;
         frames

@@ -51,7 +51,7 @@ impl FormatError {
 
 use FormatError::Damaged;
 
-/// Hashes everything that is written through it.
+/// Hashes all data written through it.
 struct Hashing<W> {
     inner: W,
     hash: Sha256,

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use longma_devices::ethernet::mac::Counters;
 use longma_sim::{Duration, Time};
 
-/// Consecutive accesses of a device with at most this gap are shown as one. An estimate of what a reader can
-/// distinguish.
+/// Consecutive accesses of a device with at most this gap are shown as one. An estimate of the shortest gap that a
+/// reader can distinguish.
 const MAX_MERGED_GAP: Duration = Duration::from_ps(50_000);
 /// Preamble and start delimiter, which precede each frame on the wire (IEEE 802.3-2018, 3.2.1).
 const PREAMBLE_BYTES: u64 = 8;
@@ -80,7 +80,7 @@ pub(crate) struct ActivityRecorder {
     parts: Vec<DeviceActivity>,
     activity: Vec<DeviceSlice>,
     arrows: u64,
-    /// Reported frames for which no thread has run yet.
+    /// Reported frames that no thread has processed yet.
     reported: Vec<(Time, u64)>,
 }
 

@@ -50,7 +50,7 @@ impl Line {
         self.due
     }
 
-    /// A lower bound of the time at which the file can become ready by anything that the device does from `at` on.
+    /// A lower bound of the time at which events of the device from `at` on can make the file ready.
     pub fn earliest(&self, at: Time) -> Time {
         let soonest = at.checked_add(self.latency).unwrap_or(at);
         self.due.map_or(soonest, |due| due.min(soonest))

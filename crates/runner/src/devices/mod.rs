@@ -103,7 +103,7 @@ pub(crate) struct Devices {
     /// The counts before the region of interest.
     before: Vec<u64>,
     accesses: u64,
-    /// The recorder for the trace, if one is written.
+    /// The recorder of the trace, if a trace is written.
     activity: Option<ActivityRecorder>,
 }
 
@@ -219,9 +219,9 @@ impl Devices {
         }
     }
 
-    /// How far part `number`, whose event is due at `at`, may advance on its own. A copy engine advances until another
-    /// device acts or one of its interrupts can arrive. Other devices advance event by event, because they exchange
-    /// frames.
+    /// The time up to which part `number`, whose event is due at `at`, may advance alone. A copy engine advances until
+    /// another device acts or one of its interrupts can arrive. Other devices advance event by event, because they
+    /// exchange frames.
     fn horizon(&self, number: usize, at: Time, limit: Time) -> Time {
         let part = &self.parts[number];
         if !part.model.device().acts_alone() {

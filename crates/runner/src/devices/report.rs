@@ -23,7 +23,7 @@ struct Count {
 /// The name under which the sums over all MACs are reported.
 const ALL_PORTS: &str = "ports";
 
-/// A statistic of a kind of device: name, accessor, unit and description.
+/// A statistic of a type of device: name, accessor, unit and description.
 type KnownCounter<T> = (&'static str, fn(&T) -> u64, &'static str, &'static str);
 
 const LINE_STATISTICS: [KnownCounter<Line>; 2] = [

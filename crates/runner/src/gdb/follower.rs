@@ -97,7 +97,7 @@ impl Follower {
         matches!(&self.order, Order::Step(range) if range.contains(&pc))
     }
 
-    /// Performs a system call, which may block. Meanwhile the process can be stopped without this thread.
+    /// Performs a system call, which may block. During this time, the process can be stopped without this thread.
     pub fn call(&mut self, thread: &mut Thread, state: &mut State, trap: Trap) -> Outcome {
         self.enter_call(State { pc: state.pc.wrapping_add(4), ..state.clone() });
         let outcome = thread.raise(state, trap);
@@ -210,7 +210,7 @@ impl ThreadDebugger for Follower {
     fn watched(&self) -> Vec<Vec<u8>> {
         let read = |range: &std::ops::Range<u64>| {
             let mut bytes = vec![0; (range.end - range.start) as usize];
-            // Unreadable memory counts as unchanged.
+            // Unreadable memory is treated as unchanged.
             let _ = self.cores.process().memory().read(range.start, &mut bytes);
             bytes
         };

@@ -87,7 +87,7 @@ pub(crate) fn serve(
                 session.set_reported()
             }
             Ok(DisconnectReason::Kill) => longma_guest::host::terminate_by_signal(libc::SIGKILL),
-            // A lost connection counts as a detach.
+            // A lost connection is treated as a detach.
             Ok(DisconnectReason::Disconnect) | Err(_) => released(),
         }
     })?;

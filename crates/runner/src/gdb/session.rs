@@ -48,7 +48,7 @@ pub(super) struct Control {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Plan {
     pub breakpoints: BTreeSet<u64>,
-    /// Ranges watched for changes. A range occurs as often as it was set.
+    /// Ranges watched for changes. A range occurs once for each time that it was set.
     pub watchpoints: Vec<Range<u64>>,
 }
 

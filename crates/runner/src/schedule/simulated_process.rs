@@ -25,7 +25,7 @@ pub struct ThreadSlot {
     /// The core's local time: at least the last result of [`TimingBackend::run`] for this core, and more if the core
     /// was idle.
     pub start: Time,
-    /// Whether no other thread, timer or deadline can act before this thread makes a system call.
+    /// Whether this thread makes a system call before any other thread, timer or deadline can act.
     pub alone: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct ThreadSlot {
 #[derive(Clone, Debug)]
 pub struct KernelWork(pub(crate) Arc<Kernel>);
 
-/// A timing model: executes guest threads and determines how long that takes. The threads share it, but only the one
+/// A timing model: executes guest threads and determines how long that takes. All threads share it, but only the thread
 /// that has the turn calls it.
 pub trait TimingBackend: Send + Sync {
     /// Runs `guest` for a quantum or until it stops. Returns the reason and the core's new time, which is later than

@@ -18,7 +18,8 @@ pub(crate) fn time_slice(cores: usize) -> Duration {
 /// A modelled core.
 #[derive(Clone, Debug, Default)]
 struct ModelCore {
-    /// The core's local time. It stands still while the core has no thread, and jumps forward when the core gets one.
+    /// The core's local time. It does not advance while the core has no thread, and jumps forward when a thread is
+    /// assigned to the core.
     time: Time,
     /// Runnable threads. The first one is running.
     queue: VecDeque<u32>,
@@ -51,7 +52,7 @@ struct ScheduledThread {
 pub(crate) enum Switch {
     /// None: the same thread continues, or continues after an interrupt handler.
     None,
-    /// A context switch to another thread, or to one that has slept.
+    /// A context switch to another thread, or to a thread that has slept.
     Thread,
     /// A switch to an interrupt handler.
     Handler,
@@ -189,8 +190,8 @@ impl ThreadTable {
         }
     }
 
-    /// Makes `thread` the only thread, with number 0. The processor time of the others becomes its own, because it is the
-    /// process's.
+    /// Makes `thread` the only thread, with number 0. The processor time of the others is added to its own, because it
+    /// is part of the process's.
     pub fn keep_only(&mut self, thread: u32) {
         let run_time = self.run_time(None);
         let kept = ScheduledThread { run_time, handles: false, ..self.threads[thread as usize].clone() };
@@ -220,7 +221,7 @@ impl ThreadTable {
             slept: false,
             handles: false,
         });
-        // A new thread has no previous core, so it goes to the least loaded one.
+        // A new thread has no previous core, so it starts on the least loaded one.
         self.threads[number as usize].core = self.least_loaded(allowed);
         self.enqueue(number, now);
     }
@@ -304,7 +305,7 @@ impl ThreadTable {
     }
 
     /// Advances the core of the running thread `thread` to `time`. If the time slice is used up, the next thread in the
-    /// queue gets the core.
+    /// queue runs on the core.
     pub fn charge(&mut self, thread: u32, time: Time) {
         let placed = &mut self.threads[thread as usize];
         let core = &mut self.cores[placed.core];

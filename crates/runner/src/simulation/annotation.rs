@@ -1,5 +1,5 @@
-//! The cost of single instructions of the program: cycles, stalls, misses and mispredictions, with assembly text and source
-//! lines. Costs of translated code are those of the program's own instructions.
+//! The cost of single instructions of the program: cycles, stalls, misses and mispredictions, with assembly text and
+//! source lines. Costs of translated code are attributed to the program's own instructions.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -24,7 +24,7 @@ pub struct Cost {
     pub runs: u64,
     /// Cycles from the retirement of the previous instruction to that of this one; 0 at level `cache`.
     pub cycles: f64,
-    /// Those of these cycles in which no instruction retired, by [`Stall`].
+    /// The cycles among these in which no instruction retired, by [`Stall`].
     pub stalls: [f64; Stall::ALL.len()],
     /// Data accesses served beyond the first-level cache: by the second level, the third, another core, local memory,
     /// another node.
@@ -276,7 +276,7 @@ fn at_source(
             if line.runs == 0 && costs.is_empty() {
                 continue;
             }
-            // An instruction without code of its own runs with the one before it.
+            // An instruction without separate code runs with the one before it.
             let first = costs.first().map(|(place, _)| *place).or(last);
             let first = first.unwrap_or_else(|| functions.index(symbols.find(line.pc)));
             last = Some(first);

@@ -36,8 +36,8 @@ pub enum Warm {
 /// The level of detail of the timing model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// Each instruction takes one cycle and nothing is counted. For programs that use devices, which need simulated
-    /// time.
+    /// Each instruction takes one cycle, and statistics are not counted. For programs that use devices, which need
+    /// simulated time.
     Functional,
     /// Caches, TLBs and coherence are modelled and counted; each instruction takes one cycle.
     Cache,

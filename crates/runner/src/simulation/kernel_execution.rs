@@ -10,7 +10,7 @@ use crate::kernel_model::{PendingWork, Work};
 /// Cycles between two cache lines when the kernel zeroes a page: eight stores of eight bytes, one a cycle. An estimate.
 const ZEROED_LINE_CYCLES: u64 = 8;
 
-/// Counts and cycles of each kind of kernel work on a core.
+/// Counts and cycles of each type of kernel work on a core.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct KernelCounts {
     times: [u64; Work::ALL.len()],

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Phase, SamplingError, TimingSimulation};
 use crate::{EarlyStop, StopReason};
 
-/// The largest number of instructions that one trace word stands for: those of a block without memory accesses.
+/// The largest number of instructions that one trace word represents: those of a block without memory accesses.
 const INSTRUCTIONS_A_WORD: u64 = 64;
 
 /// When a run ends before its program.

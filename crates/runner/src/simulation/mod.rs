@@ -64,7 +64,7 @@ const DEFAULT_MEMORY_BYTES: u64 = 16 << 30;
 enum Phase {
     /// Instructions run through the models.
     Counted,
-    /// Outside the region of interest: each instruction takes one cycle and nothing is counted.
+    /// Outside the region of interest: each instruction takes one cycle, and statistics are not counted.
     Passed,
 }
 
@@ -74,7 +74,7 @@ struct ModelledCore {
     clock: Clock,
     /// How far the core's cycles are ahead of the program's time, because replaying the warm-up took model time.
     lead: Duration,
-    /// The core's cycle while instructions are not counted. The model stands still meanwhile.
+    /// The core's cycle while instructions are not counted. The model does not advance during this time.
     passed: Cycle,
     /// Runs the trace through the caches while instructions are not counted, for [`Warm::All`].
     warmer: Option<TimingModel>,

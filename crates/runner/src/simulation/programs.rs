@@ -40,7 +40,7 @@ impl EarlierPrograms {
         self.programs.iter().map(|program| program.blocks.len() as u32).sum()
     }
 
-    /// Whether a block is one of the current program.
+    /// Whether a block is part of the current program.
     pub fn is_current(&self, number: BlockNumber) -> bool {
         number.0 >= self.end()
     }
@@ -56,7 +56,7 @@ impl EarlierPrograms {
         None
     }
 
-    /// Forgets what was counted, at the beginning of a region of interest.
+    /// Discards the counts at the beginning of a region of interest.
     pub fn clear_counts(&mut self) {
         self.source.1 = 0;
         self.instructions.clear();
@@ -81,7 +81,7 @@ impl EarlierPrograms {
     }
 }
 
-/// The translated instruction set of a program, if it is translated, and its instructions in its own instruction set.
+/// The original instruction set of a program, if it is translated, and its instructions in that set.
 fn source_of(report: &Report<'_>, executed: &[Executed]) -> (Option<&'static str>, u64) {
     match report.source(executed) {
         Some((name, instructions)) => (Some(name), instructions),

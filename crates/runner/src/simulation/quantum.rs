@@ -15,8 +15,9 @@ const LONG_QUANTUM_WORDS: usize = 4096;
 /// Trace words in a quantum of a multi-threaded program: a few thousand instructions, about a microsecond if accesses
 /// hit. ZSim's bound phase is 10,000 cycles.
 const SHORT_QUANTUM_WORDS: usize = 1024;
-/// Such a quantum is executed in parts. It ends after a part if it has lasted long enough or has begun to contend with
-/// another core. These are the sizes of the first part, the largest and the smallest, in trace words.
+/// A quantum of a multi-threaded program is executed in parts. It ends after a part if it has lasted long enough or has
+/// begun to contend with another core. These are the sizes of the first part, the largest and the smallest, in trace
+/// words.
 const FIRST_PART_WORDS: usize = 64;
 const MAX_PART_WORDS: usize = 256;
 const MIN_PART_WORDS: usize = 8;

@@ -1,5 +1,5 @@
 //! The result of a simulated run: its inputs, its ending and all statistics. It contains nothing that depends on the
-//! host, so equal inputs give equal bytes. The book's chapter on simulated time explains the figures.
+//! host, so equal inputs produce equal bytes. The book's chapter on simulated time explains the figures.
 
 use longma_core::Executed;
 use longma_memory::Traffic;

@@ -159,8 +159,8 @@ impl Timeline {
         Track { process: DEVICES, thread: (part * DeviceTrack::ALL.len() + track as usize) as u32 }
     }
 
-    /// Records device activity. Flow events lead from a received frame on the wire to the DMA that completes it, on to
-    /// the interrupt that reports it, and to the thread that runs next.
+    /// Records device activity. Flow events connect a received frame on the wire, the DMA that completes it, the
+    /// interrupt that reports it, and the thread that runs next.
     pub(super) fn device(&mut self, slice: &DeviceSlice) {
         let track = Self::device_track(slice.part, slice.track);
         let duration = slice.end.checked_since(slice.begin).unwrap_or_default();

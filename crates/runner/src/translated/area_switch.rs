@@ -11,8 +11,8 @@ use super::debugged::DebuggedThread;
 use super::{Translated, expect_invalidated};
 use crate::cores::Cores;
 
-/// How long to wait until threads have left an area. They leave it as soon as they run, so the limit is reached only if
-/// the host does not schedule them.
+/// How long to wait until threads have left an area. Threads leave the area as soon as they run, so the limit is
+/// reached only if the host does not schedule them.
 const AREA_DRAIN_TIMEOUT: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 

@@ -14,14 +14,15 @@ const NOWHERE: usize = usize::MAX;
 type ThreadArea = Arc<AtomicUsize>;
 
 thread_local! {
-    /// The area that this host thread is in, and the process that it belongs to.
+    /// The area in which this host thread runs, and its process.
     static OWN: RefCell<Option<(u64, ThreadArea)>> = const { RefCell::new(None) };
 }
 
 /// The areas that the threads of a process are in.
 ///
-/// The record of a thread lags behind if code of one area jumps to the other. The record then names the old area, which
-/// is not reused until the record is updated. Until then, the area that the thread is really in stays in use, too.
+/// The record of a thread is out of date after code of one area has jumped to the other. The record then names the old
+/// area, which is not reused until the record is updated. Until then, the area that the thread is really in stays in
+/// use, too.
 pub(super) struct AreaUsage {
     /// Identifies the process.
     of: u64,

@@ -40,7 +40,7 @@ pub(super) struct CacheFile {
     /// Device and inode of the directory at startup. The program may have replaced it since.
     folder_identity: (u64, u64),
     name: String,
-    /// A hash of everything that the content depends on, except the program's code.
+    /// A hash of all inputs of the content except the program's code.
     identity: [u8; 32],
 }
 
@@ -126,7 +126,7 @@ impl CacheFile {
     /// Replaces the file's content atomically. Concurrent readers and writers see either the old or the new content.
     ///
     /// # Errors
-    /// An I/O error, the directory was replaced, or the content is too large. The old content is kept.
+    /// An I/O error, the directory was replaced, or the content is too large. The old content remains.
     pub fn write(&self, content: &Content) -> io::Result<()> {
         let metadata = fs::symlink_metadata(&self.folder)?;
         if (metadata.dev(), metadata.ino()) != self.folder_identity || !is_own(&metadata) {

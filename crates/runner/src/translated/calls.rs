@@ -29,8 +29,8 @@ thread_local! {
     static CALL_BUFFER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The buffer for the structures of a call. It is not below the stack pointer, because that memory may be unmapped or
-/// belong to another stack.
+/// The buffer for the structures of a call. It is not below the stack pointer, because the memory there may be unmapped
+/// or belong to another stack.
 fn call_buffer<F: FrontEnd>(cores: &Cores) -> Result<u64, Errno> {
     if CALL_BUFFER.get() == 0 {
         CALL_BUFFER.set(memory_for(cores.process().address_space(), F::CALL_BUFFER_BYTES)?);
@@ -246,7 +246,7 @@ impl<F: FrontEnd> Translated<F> {
         // The new thread reports a breakpoint here after it has started.
         match self.code_past_breakpoint(cores, return_pc) {
             Ok(code) => {
-                // The new thread counts as being in this area until the creator's call has returned.
+                // The new thread is recorded in this area until the creator's call has returned.
                 self.area_usage.begin_spawn();
                 state.pc = code;
                 true

@@ -26,7 +26,7 @@ pub(crate) trait ThreadDebugger {
     /// Whether the debugger is still attached.
     fn is_attached(&self) -> bool;
 
-    /// Reports the thread's stop, if any, and waits while the thread is to stay stopped.
+    /// Reports the thread's stop, if any, and waits until the thread may continue.
     fn next(&mut self, state: &mut State) -> DebugAction;
 
     /// The thread is about to execute the instruction at the program counter.
@@ -38,11 +38,11 @@ pub(crate) trait ThreadDebugger {
     /// Reports a watchpoint if the last instruction changed a watched range.
     fn report_change(&mut self, state: &mut State, before: &[Vec<u8>]);
 
-    /// A system call begins, which may block. Meanwhile the process can be stopped without this thread; the debugger
-    /// sees `state`.
+    /// A system call begins, which may block. During this time, the process can be stopped without this thread; the
+    /// debugger sees `state`.
     fn enter_call(&self, state: State);
 
-    /// The system call is complete. If the process was stopped meanwhile, the thread stops after the call.
+    /// The system call is complete. If the process was stopped during the call, the thread stops after it.
     fn leave_call(&mut self, state: &mut State);
 
     /// Raises the signal of a trap, unless the debugger discards it.
@@ -106,7 +106,7 @@ impl<'a> DebuggedThread<'a> {
 struct SeenInStep {
     /// The thread's attention was requested.
     attention: bool,
-    /// The instruction made a system call.
+    /// The instruction was a system call.
     system_call: bool,
 }
 
@@ -263,8 +263,8 @@ impl<F: FrontEnd> Translated<F> {
                     }
                 }
             }
-            // An instruction that repeats itself is complete when it begins again after at least one counted word.
-            // Others are complete when another instruction begins.
+            // A repeating instruction is complete when it begins again after at least one counted word. Others are
+            // complete when another instruction begins.
             has_begun |= self.engine().source_instructions(word, 1) != 0;
             let state = &mut core.cpu().state;
             let position = self.engine().position(state.pc);

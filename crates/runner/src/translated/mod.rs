@@ -310,7 +310,7 @@ impl<F: FrontEnd> Translation for Translated<F> {
 }
 
 /// The number of visits through the engine after which code is translated as a whole unit. Few programs start faster
-/// with a higher threshold. With a lower one, the code that a loop reaches has often not been executed yet when the
+/// with a higher threshold. With a lower number, the code that a loop reaches has often not been executed yet when the
 /// loop is translated.
 const HOT: u32 = 16;
 

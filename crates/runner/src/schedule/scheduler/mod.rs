@@ -416,7 +416,7 @@ impl Scheduler {
     }
 
     /// Processes all events before the next turn and returns the thread that runs next; `None` if only an external
-    /// event can make a thread runnable. `has_waited` says that host time has already passed up to the next event.
+    /// event can make a thread runnable. `has_waited` is true if host time has already passed up to the next event.
     pub(super) fn decide<'a>(
         &'a self,
         mut state: Guard<'a>,

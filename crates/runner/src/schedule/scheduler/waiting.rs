@@ -136,7 +136,7 @@ impl Scheduler {
 
     /// Stops a retired thread for good. Its host thread stays, because its stack may refer to the old program's process.
     pub(super) fn retire(&self) -> ! {
-        // Other threads get the process's signals.
+        // Other threads receive the process's signals.
         masks::replace(BLOCKABLE);
         let mut state = self.lock();
         state.pending_retirements = state.pending_retirements.saturating_sub(1);
@@ -208,8 +208,8 @@ impl Scheduler {
     }
 
     /// Starts a turn if none is in progress, because a thread has become runnable through an external event. Returns
-    /// true if `me` gets it. While the idle thread waits for signal checks, it is in the middle of a decision and will
-    /// find this thread; deciding here as well would start two turns.
+    /// true if the turn goes to `me`. While the idle thread waits for signal checks, it is in the middle of a decision
+    /// and will find this thread; deciding here as well would start two turns.
     pub(super) fn resume_idle(&self, state: Guard<'_>, me: u32) -> bool {
         state.holder == Holder::Idler && !state.is_checking_signals && self.hand_over(state, Some(me))
     }

@@ -23,7 +23,7 @@ impl TimingSimulation {
     }
 
     /// Sets how `guest` executes its next turn of a sampled run: without a trace, up to the next stage, or with one. If
-    /// something else may act meanwhile (not `is_alone`), turns are short.
+    /// other threads or events may act during the run (not `is_alone`), turns are short.
     pub(in crate::simulation) fn prepare_sampled(&self, guest: &mut Core, is_alone: bool) {
         let Some(sampler) = &self.sampler else { return };
         let left = self.config.limits.instructions.map(|limit| limit.saturating_sub(sampler.executed));

@@ -107,8 +107,8 @@ impl Sums {
         }
     }
 
-    /// Adds the statistics to `to`, as estimates for a program of `instructions` instructions. Distributions are those
-    /// of the units.
+    /// Adds the statistics to `to`, as estimates for a program of `instructions` instructions. Distributions cover only
+    /// the units.
     ///
     /// # Errors
     /// A name is in use.
@@ -160,7 +160,7 @@ impl Values {
             (Self::Count(sums), Value::Counter(count)) => sums.add(count.value() as f64, instructions),
             (Self::Rate(sums), Value::Rate { numerator, denominator }) => sums.add(*numerator, *denominator),
             (Self::Histogram(sum), Value::Histogram(histogram)) => sum.merge(histogram),
-            // A name always has the same kind of value.
+            // A name always has the same type of value.
             _ => {}
         }
     }
@@ -262,8 +262,8 @@ impl Sampler {
         }
     }
 
-    /// The cycle after `instructions` untimed instructions that begin in cycle `from`. They take as long as those of
-    /// the units so far, or one cycle each before the end of the first unit.
+    /// The cycle after `instructions` untimed instructions that begin in cycle `from`. Each is assumed to take the mean
+    /// time of those in the units so far, or one cycle before the end of the first unit.
     pub fn pass(&mut self, from: Cycle, instructions: u64) -> Cycle {
         let (cycles, measured) = (self.sums.cycles.numerator(), self.sums.cycles.denominator());
         let cpi = if measured > 0.0 { cycles / measured } else { 1.0 };
