@@ -33,7 +33,7 @@ pub fn measure(
 ) -> Result<Bandwidths, MeasureError> {
     let each = (bytes / threads).max(1 << 20) & !4095;
     let cpu_of = |index: usize| cpus.get(index % cpus.len().max(1)).copied();
-    // Each thread touches its part first, so that its pages are on its own node.
+    // Each thread touches its part first, so that the pages are allocated on the thread's node.
     let part = |index: usize| {
         pin::on(cpu_of(index), || {
             Ok(Part { a: Area::new(each)?, b: Area::new(each)?, c: Area::new(each)?, bytes: each })

@@ -19,7 +19,8 @@ pub fn latency_ps(words: &mut [usize], effort: &Effort) -> u64 {
     }
     link(words, lines);
     let start: *const usize = words.as_ptr();
-    // Warm up: follow the chain once, or as far as a few runs reach, to bring the lines into their cache.
+    // Warm up: follow the chain once, or for the length of a few runs if that is less, to bring the lines into their
+    // cache.
     let (mut at, _) = run(start, lines.min(4 << 20), effort);
     let mut minimum = u64::MAX;
     for _ in 0..effort.repeats {

@@ -51,7 +51,7 @@ pub struct Bandwidths {
 /// Sizes and repetitions.
 #[derive(Clone, Debug)]
 pub struct Effort {
-    /// Repetitions of a measurement. The best one is the result.
+    /// Repetitions of a measurement. The best one is used.
     pub repeats: u32,
     /// Duration of one repetition.
     pub run: Duration,

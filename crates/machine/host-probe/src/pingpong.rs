@@ -14,7 +14,7 @@ const MIN_ROUNDS: u32 = 4;
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 const ABANDONED: u64 = u64::MAX;
 
-/// A word alone on its line, and on the adjacent line that a prefetcher may fetch with it.
+/// A word that shares neither its line nor the adjacent line, which a prefetcher may fetch with it, with other data.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
@@ -46,7 +46,7 @@ pub fn matrix_ps(cpus: &[u32], effort: &Effort) -> Option<Vec<Vec<u64>>> {
 fn round_ps(one: u32, second: u32) -> Option<u64> {
     let line = Line(AtomicU64::new(0));
     let barrier = Barrier::new(2);
-    // The word counts turns; each side waits for its parity.
+    // The word counts turns; one side waits for even counts, and the other for odd ones.
     let play = |cpu: u32, first: u64| {
         let pinned = pin::this_thread(cpu);
         barrier.wait();

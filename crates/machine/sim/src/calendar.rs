@@ -1,5 +1,5 @@
-//! A calendar of a server's reserved time in buckets. Requests that arrive slightly out of time order get the first
-//! free time.
+//! A calendar of a server's reserved time in buckets. Requests that arrive slightly out of time order are served in the
+//! first free interval.
 //!
 //! Source: buckets of capacity replace the queue in Sniper's "history list" contention model.
 
@@ -23,8 +23,9 @@ struct Bucket {
 }
 
 /// The time of a server that processes one request after another at full rate. Requests in time order are served first
-/// come, first served, exactly. A request with an earlier time than others before it (cores are simulated one after
-/// another, a quantum each) gets the time that is left. In a partially reserved bucket, it runs at the remaining rate.
+/// come, first served, exactly. A request may have an earlier time than requests already served, because cores are
+/// simulated one after another, a quantum each. It receives time that is still free. In a partially reserved bucket, it
+/// runs at the remaining rate.
 ///
 /// A bucket never provides more time than it has. The calendar covers 128 buckets; a request older than these is served
 /// as if it had arrived at their start.
@@ -147,7 +148,8 @@ impl Calendar {
         }
         let mut left = work as u32;
         if in_order {
-            // First come, first served: gaps before the end of the existing work belong to earlier times.
+            // First come, first served: gaps before the end of the existing work are reserved for requests with earlier
+            // times.
             let bucket = self.bucket_at(number);
             if bucket.used < width {
                 offset = offset.max(bucket.end);

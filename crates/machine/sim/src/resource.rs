@@ -23,7 +23,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// Creates a resource of `bytes_per_second` (0 counts as 1), whose calendar has buckets of `bucket` (see
+    /// Creates a resource of `bytes_per_second` (0 is treated as 1), whose calendar has buckets of length `bucket` (see
     /// [`Calendar`]). A good width is the time of a few typical requests.
     pub fn new(bytes_per_second: u64, bucket: Duration) -> Self {
         let rate = bytes_per_second.max(1);

@@ -119,7 +119,7 @@ pub enum Value {
     Counter(Counter),
     /// A distribution.
     Histogram(Histogram),
-    /// A ratio. Numerator and denominator are kept so that rates can be merged.
+    /// A ratio. Numerator and denominator are stored so that rates can be merged.
     Rate {
         /// The numerator.
         numerator: f64,

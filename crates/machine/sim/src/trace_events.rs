@@ -214,7 +214,7 @@ impl<W: Write> TraceEvents<W> {
 
 impl<W: Write> Drop for TraceEvents<W> {
     fn drop(&mut self) {
-        // A drop cannot report errors; call `finish` to get them.
+        // A drop cannot report errors; call `finish` to receive them.
         let _ = self.end();
     }
 }

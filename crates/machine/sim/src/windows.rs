@@ -1,11 +1,12 @@
-//! The traffic of a resource in windows of time. A transfer counts in the window in which it happens, not in that of
-//! its request. Within a bucket of a [`Calendar`](crate::Calendar), traffic is assumed to be evenly distributed.
+//! The traffic of a resource in windows of time. A transfer is counted in the window in which it takes place, not in
+//! the window of its request. Within a bucket of a [`Calendar`](crate::Calendar), traffic is assumed to be evenly
+//! distributed.
 
 use std::collections::VecDeque;
 
 use crate::{Duration, Time};
 
-/// Maximum number of windows. Traffic after the last one is not counted.
+/// Maximum number of windows. Traffic after the last window is not counted.
 const MAX_WINDOWS: u64 = 1 << 20;
 
 /// Consecutive windows of equal length.

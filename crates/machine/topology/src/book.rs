@@ -5,7 +5,7 @@ use crate::parts::MachineFile;
 use crate::read::{KeyDoc, PartDoc, Value};
 use std::fmt::Write;
 
-/// Every kind of part with its keys, the machine file itself first.
+/// Every type of part with its keys; the machine file itself is first.
 pub fn keys() -> Vec<PartDoc> {
     let mut parts = Vec::new();
     MachineFile::describe(&mut parts);

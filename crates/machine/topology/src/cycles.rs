@@ -31,7 +31,7 @@ impl Frequency {
         u64::try_from(product / u128::from(PS_PER_SECOND)).unwrap_or(u64::MAX).max(1)
     }
 
-    /// The duration of `cycles` in picoseconds, rounded to the nearest. A clock of 0 Hz counts as 1 Hz.
+    /// The duration of `cycles` in picoseconds, rounded to the nearest. A clock of 0 Hz is treated as 1 Hz.
     pub fn ps_of_cycles(self, cycles: u64) -> u64 {
         let hz = u128::from(self.hz().max(1));
         let ps = (u128::from(cycles) * u128::from(PS_PER_SECOND) + hz / 2) / hz;

@@ -18,8 +18,8 @@ const MAX_CHAIN: usize = 8;
 const KEY: &str = "extends";
 
 /// Reads the top-level table of the machine file `file`, which consists of `text` and of the machines that it extends.
-/// Returns the result of `read`, or `None` if one of them cannot be read, and the text that the problems refer to: the
-/// texts of all of them, one after the other.
+/// Returns the result of `read`, or `None` if one of the files cannot be read, and the text to which the problems
+/// refer: the concatenated texts of all files.
 pub(crate) fn read_extended<T>(
     file: &str,
     text: &str,
@@ -91,7 +91,8 @@ fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>>
     Some(texts)
 }
 
-/// The error if one of `files`, each of which extends the next, extends `next`; `None` if `next` is not among them.
+/// The error if `next` is one of `files`, each of which extends the one after it, so that the chain would be a cycle;
+/// otherwise `None`.
 fn cycle(files: &[String], next: &str) -> Option<String> {
     let real = |file: &str| std::fs::canonicalize(file).unwrap_or_else(|_| PathBuf::from(file));
     let next = real(next);
@@ -108,7 +109,7 @@ struct Base {
     name: String,
     /// The position of its name.
     span: Range<usize>,
-    /// Whether the file has a name of its own.
+    /// Whether the file states a name.
     is_named: bool,
 }
 

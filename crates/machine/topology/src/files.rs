@@ -11,7 +11,7 @@ const MAX_FILE_BYTES: u64 = 4 << 20;
 /// Why a machine could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The name is neither a built-in machine nor a file.
+    /// The name is neither that of a built-in machine nor that of a file.
     #[error("there is no machine or file called `{name}`{hint}")]
     Unknown {
         /// The name or path that was given.

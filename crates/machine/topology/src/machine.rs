@@ -83,7 +83,7 @@ impl Machine {
         self.file.to_toml()
     }
 
-    /// The parts as they are written in the machine file.
+    /// The parts as written in the machine file.
     pub fn parts(&self) -> &MachineFile {
         &self.file
     }

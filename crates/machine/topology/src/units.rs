@@ -19,7 +19,7 @@ pub struct UnitError {
 /// A unit: its symbol and its size in base units.
 type Unit = (&'static str, u64);
 
-/// A kind of quantity: its name, an example, and its units, smallest first.
+/// A physical quantity: its name, an example, and its units, smallest first.
 struct UnitFamily {
     what: &'static str,
     example: &'static str,
@@ -216,8 +216,8 @@ pub enum Latency {
 }
 
 impl Latency {
-    /// The largest latencies that can be modelled: a hundred times that of the slowest part, flash included. Some
-    /// models step through every cycle of a latency.
+    /// The largest latencies that can be modelled: a hundred times the latency of the slowest part, flash included.
+    /// Some models step through every cycle of a latency.
     const MAX_CYCLES: u64 = 1_000_000;
     const MAX_PS: u64 = 1_000_000_000_000;
 

@@ -31,7 +31,8 @@ fn refuse(marks: &SourcePositions, key: &str, message: &str, help: &str, problem
     }
 }
 
-/// Models run programs for LoongArch only; on other cores, the number of threads is what an operating system sees.
+/// Models run programs for LoongArch only; on other cores, the number of threads only affects what an operating system
+/// sees.
 fn check_threads(core: &Core, problems: &mut Problems) {
     if core.threads > 1 && core.isa == Isa::LoongArch64 && core.marks.sound(&["isa"]) {
         let message = format!("a modelled core runs one thread, not {}", core.threads);
@@ -99,7 +100,8 @@ fn check_shared(file: &MachineFile, cache: &Cache, problems: &mut Problems) {
     }
 }
 
-/// Warns about `key`, if the file sets it. A warning rather than an error, so that a study can change the policy alone.
+/// Warns about `key`, if the file sets it. This is a warning rather than an error, so that a study can change only the
+/// policy.
 fn unused(marks: &SourcePositions, key: &str, is_set: bool, with: &str, problems: &mut Problems) {
     if is_set && marks.sound(&[key]) {
         let message = format!("`{key}` has no effect with {with}");

@@ -133,7 +133,7 @@ fn check_cache(cache: &Cache, problems: &mut Problems) {
 
 /// Checks the totals of each host.
 pub(super) fn check_totals(file: &MachineFile, layout: &Layout, problems: &mut Problems) {
-    // The copies of a host are identical: checking one is enough.
+    // The copies of a host are identical, so checking one is enough.
     for (of, part) in file.hosts.iter().enumerate() {
         let Some(host) = layout.hosts.iter().find(|host| host.of == of) else { continue };
         let total = total_entries(file, host);

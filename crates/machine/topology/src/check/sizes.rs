@@ -261,7 +261,7 @@ fn check_refill(core: &Core, problems: &mut Problems) {
     }
 }
 
-/// If some TLB states the cost of a miss, one that holds pages of the core's size must do so too. Otherwise misses
+/// If any TLB states the cost of a miss, a TLB that holds pages of the core's size must state it too. Otherwise misses
 /// would be almost free.
 fn check_pages(core: &Core, problems: &mut Problems) {
     let Some(page) = core.page_size.filter(|_| core.marks.sound(&["page_size"])) else { return };

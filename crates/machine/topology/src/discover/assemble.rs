@@ -76,7 +76,7 @@ pub(super) fn assemble(cpus: &[Cpu], nodes: &[Node], notes: &mut Vec<String>) ->
     Assembled { cores, caches, memories, chips, sockets, node_order, node_socket, clock_guessed }
 }
 
-/// Nodes by socket. Sockets that share a node count as one; a node without CPUs belongs to the first.
+/// Nodes by socket. Sockets that share a node are treated as one; a node without CPUs is attached to the first.
 fn sockets<'a>(cpus: &BTreeMap<u32, &Cpu>, nodes: &'a [Node], notes: &mut Vec<String>) -> Vec<Vec<&'a Node>> {
     let packages = |n: &Node| n.cpus.iter().map(|c| cpus[c].package).collect::<BTreeSet<i64>>();
     let mut groups: Vec<(BTreeSet<i64>, Vec<&Node>)> = Vec::new();

@@ -7,7 +7,7 @@ use crate::read::{Cited, Map, Problems, Value, part};
 use toml::de::DeTable;
 
 part! {
-    /// A family of processors with one kind of core.
+    /// A family of processors with one type of core.
     pub struct Processor = "processor" {
         /// The core's name.
         title: String,
@@ -182,7 +182,7 @@ fn complete_core(core: &mut Core, published: &Core) {
     }
 }
 
-/// The caches that miss into memory and belong to a cluster, node or chip.
+/// The caches of a cluster, node or chip whose misses go to memory.
 fn last_caches(file: &MachineFile) -> Vec<String> {
     let nodes = file.chips.values().flat_map(|c| &c.nodes);
     let clusters = nodes.clone().flat_map(|n| &n.clusters).flat_map(|c| &c.caches);

@@ -1,5 +1,5 @@
-//! The files of a host below a root, live or recorded. A recorded tree is foreign: it may hold a link to a device in the
-//! place of a file, a pipe that never ends, or a file that does not fit into memory.
+//! The files of a host below a root, live or recorded. A recorded tree is untrusted: instead of a file it may contain a
+//! link to a device, a pipe that never ends, or a file that does not fit into memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -31,7 +31,7 @@ pub struct HostRoot {
 }
 
 impl HostRoot {
-    /// The root of a running system: `/`, or that of a process.
+    /// The root of a running system: `/`, or the root directory of a process.
     pub fn live(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), is_recorded: false, unreadable: Arc::default() }
     }

@@ -2,7 +2,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-/// The kind of part of a box; determines its colour.
+/// The type of part that a box shows; determines its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Machine,

@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::parts::*;
 use crate::units::{BitRate, Size};
 
-/// Which identical parts are drawn once; each level includes those before it.
+/// Which identical parts are drawn once; each level adds parts to the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Collapse {
     Nothing,

@@ -28,7 +28,7 @@ pub(super) fn render(picture: &Element, columns: usize, title: &str) -> String {
     svg
 }
 
-/// Fill and border colour of a kind of box.
+/// Fill and border colour of a type of box.
 fn colours(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::Machine => ("#ffffff", "#9aa5b1"),

@@ -37,7 +37,7 @@ pub(super) fn render(picture: &Element, width: usize, colour: bool) -> String {
     text
 }
 
-/// The ANSI colour of a kind of box.
+/// The ANSI colour of a type of box.
 fn ansi(kind: Kind) -> u8 {
     match kind {
         Kind::Machine | Kind::Host | Kind::Note => 0,
@@ -81,7 +81,7 @@ fn frame(canvas: &mut [Vec<Cell>], placed: &Placed) {
     let text_width = width.saturating_sub(4);
     for (index, line) in placed.lines.iter().enumerate() {
         let line = cut(line, text_width);
-        // Leaves other than notes are centred, as in lstopo.
+        // The text of leaves other than notes is centred, as in lstopo.
         let indent =
             if placed.holds || placed.kind == Kind::Note { 0 } else { (text_width - line.width()) / 2 };
         let mut column = x + 2 + indent;

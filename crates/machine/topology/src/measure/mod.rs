@@ -27,7 +27,7 @@ pub struct CacheLatency {
 /// The cost of address translation for a load that misses in all TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Walk {
-    /// Size of the area that the chain of loads covers, bytes: 16 times what the last TLB maps.
+    /// Size of the area that the chain of loads covers, bytes: 16 times the reach of the last TLB.
     pub bytes: u64,
     /// Time of one dependent load with the smallest pages in picoseconds.
     pub small_ps: u64,

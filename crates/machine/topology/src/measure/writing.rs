@@ -63,8 +63,8 @@ impl MeasurementResults {
         let names: Vec<String> =
             file.cores.get(&self.core).into_iter().flat_map(|c| &c.caches).map(|n| n.to_string()).collect();
         let clock = Frequency::new(self.clock_hz);
-        // Disturbances only lengthen a measurement, so a latency above that of the next level is reduced to it, but not
-        // below a cycle.
+        // Disturbances only lengthen a measurement, so a latency above that of the next level is reduced to the latter,
+        // but not below one cycle.
         let cycle_ps = self.written_clock().ps_of_cycles(1);
         let max_last_level_ps = |ps: u64| ps.saturating_sub(DRAM_PS).max(ps / 4).max(cycle_ps);
         let mut limit_ps = self.local_memory_ps().map_or(u64::MAX, max_last_level_ps);
@@ -115,7 +115,7 @@ impl MeasurementResults {
         let fastest = self.bandwidths.iter().map(|b| b.read.max(b.copy).max(b.triad)).max();
         for memory in file.memories.values_mut() {
             memory.latency = self.local_memory_ps().map(|ps| Latency::Time(Time::new(ps)));
-            // A rate above the peak comes from a large cache.
+            // A rate above the peak is due to a large cache.
             let peak = memory.peak_bytes_per_second().unwrap_or(u64::MAX);
             memory.bandwidth = fastest.map(|b| Bandwidth::Rate(rate(b.min(peak))));
             memory.source_of.insert("latency".into(), Cited::one("measured"));
@@ -149,8 +149,7 @@ impl MeasurementResults {
             self.memory_ps.iter().enumerate().all(|(n, row)| row.iter().all(|ps| *ps >= row[n]));
         let nodes: usize =
             host.chips.iter().filter_map(|c| file.chips.get(&**c)).map(|c| c.nodes.len()).sum();
-        // On a busy host, remote memory may seem nearer than local memory. Such a table would mislead, so it is
-        // omitted.
+        // On a busy host, remote memory may seem nearer than local memory. The table would mislead, so it is omitted.
         if nodes > 1 && self.memory_ps.len() == nodes && local_is_nearest {
             let rows = self.memory_ps.iter().map(|r| r.iter().map(|ps| Time::new(*ps)).collect()).collect();
             let slit = host.distances.take();

@@ -113,7 +113,7 @@ part! {
         /// Load-to-use latency of a hit, without contention.
         latency: Option<Latency>,
         /// Bandwidth of a bank towards the core; by default half a line per cycle in a shared cache, unlimited in a
-        /// private one. A first level has that of the core's memory units.
+        /// private one. A first level has the bandwidth of the core's memory units.
         bandwidth: Option<Bandwidth>,
         /// The next level: a cache, or "memory".
         next: Name,
@@ -123,7 +123,7 @@ part! {
         inclusion: Inclusion = Inclusion::NonInclusive,
         /// Write policy; shared caches write back.
         write: WritePolicy = WritePolicy::Back,
-        /// How copies are kept coherent.
+        /// The coherence of copies.
         coherence: Coherence = Coherence::None,
         /// Outstanding misses (miss status holding registers) of a bank.
         mshrs: Option<u32>,

@@ -186,7 +186,7 @@ part! {
 }
 
 choice! {
-    /// What a switch switches.
+    /// The network that a switch belongs to.
     pub enum Network = "a network" {
         /// Ethernet.
         Ethernet = "ethernet",
