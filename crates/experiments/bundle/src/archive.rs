@@ -51,7 +51,7 @@ pub enum BundleError {
     Invalid {
         /// Path of the bundle.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         what: String,
     },
     /// An experiment cannot be put into a bundle.

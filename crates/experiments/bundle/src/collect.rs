@@ -35,7 +35,7 @@ pub struct Collected {
 /// Collects the files of the experiments. The results and the figures are not among them.
 ///
 /// # Errors
-/// If a file cannot be read, or an experiment names one by an absolute path, which other hosts do not have.
+/// A file cannot be read, or an experiment names one by an absolute path, which other hosts do not have.
 pub fn collect(originals: &[Original<'_>], registry: &Registry) -> Result<Collected, BundleError> {
     let sources: Vec<Sources> =
         originals.iter().map(|original| Sources::of(original, registry)).collect::<Result<_, _>>()?;
@@ -239,7 +239,7 @@ fn read(path: &Path) -> Result<Vec<u8>, BundleError> {
     fs::read(path).map_err(|error| BundleError::File { path: path.into(), error })
 }
 
-/// The contents of a bundle, and the folder of this host that its folder `files` stands for.
+/// The contents of a bundle, and the folder of this host that corresponds to its folder `files`.
 struct Places {
     root: PathBuf,
     contents: Contents,

@@ -1,5 +1,5 @@
-//! Artifact bundles: an experiment with its machines, programs, results and figures, and the command that makes it
-//! again, as a folder or as one archive.
+//! Artifact bundles: an experiment with its machines, programs, results and figures, and the command that reproduces
+//! it, as a folder or as one archive.
 //!
 //! docs/src/reference/experiments.md describes the contents.
 

@@ -48,7 +48,7 @@ pub struct BundledExperiment {
     pub name: String,
     /// Path of its file.
     pub file: String,
-    /// Path of the folder at which relative paths in the file start.
+    /// Path of the folder to which paths in the file are relative.
     pub folder: String,
     /// Whether the results are of the quick form.
     pub quick: bool,
@@ -124,7 +124,7 @@ impl Manifest {
         (text + "\n").into_bytes()
     }
 
-    /// Parses a manifest. The error says what is wrong.
+    /// Parses a manifest. The error describes the fault.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > MAX_BYTES {
             return Err("bundle.json is too large".into());

@@ -126,7 +126,7 @@ fn difference(before: &Record, after: &Record) -> Option<(Metrics, Failures)> {
     (!metrics.is_empty() || failures.is_some()).then_some((metrics, failures))
 }
 
-/// Names the machines and the input files that are not those of the bundle.
+/// Returns the names of machines and input files that differ from those of the bundle.
 pub fn changed_inputs(
     bundled: &BundledExperiment,
     campaign: &Campaign<'_>,

@@ -33,7 +33,7 @@ pub struct Comparison {
     pub runs: usize,
     /// Number of runs that the experiment has at the point; `None` if none of them was run.
     pub of: Option<usize>,
-    /// Whether the point belongs to the quick form only and so runs less than the whole experiment.
+    /// Whether only the quick form has the point, whose run is therefore shorter than those of the whole form.
     pub shortened: bool,
     /// Key of the source in the experiment file.
     pub source: String,
@@ -41,7 +41,7 @@ pub struct Comparison {
     pub read: &'static str,
     /// The note of the entry.
     pub note: Option<String>,
-    /// Why ours differs, if the entry says so.
+    /// Why our value differs, if the entry explains it.
     pub reason: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub struct Verdict {
     pub points: usize,
     /// Number of published values that all their points agree with: within 10 %, or within the bounds.
     pub near: usize,
-    /// Number of published values whose sign is the opposite at a point.
+    /// Number of published values that have the opposite sign at a point.
     pub opposite: usize,
     /// Measured over published value; `None` unless there is one comparison.
     pub mean_ratio: Option<f64>,
@@ -276,13 +276,13 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The number of published values with each relation. A value that belongs to several points has the worst of theirs.
+/// The number of published values with each relation. A value for several points has the worst of their results.
 pub fn relations(comparisons: &[Comparison]) -> BTreeMap<Relation, usize> {
     let mut worst: BTreeMap<(usize, &str), Relation> = BTreeMap::new();
     for comparison in comparisons {
         let relation = comparison.relation();
         let entry = worst.entry((comparison.entry, &comparison.metric)).or_insert(relation);
-        // A value at one of its points is a result.
+        // One of its points with a value is enough for a result.
         *entry = match (*entry, relation) {
             (Relation::Absent, other) | (other, Relation::Absent) => other,
             (one, other) => one.max(other),

@@ -74,7 +74,7 @@ impl Table {
     /// (`NAME.half`) and the number of its runs (`NAME.runs`), as in CSV.
     ///
     /// # Errors
-    /// What the encoder reports.
+    /// The encoder's error.
     pub fn to_parquet(&self) -> Result<Vec<u8>, String> {
         let rows: Vec<_> = self.rows.iter().collect();
         parquet::encode(self, &rows).map_err(|error| error.to_string())
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn processes_with_the_same_id_on_two_hosts_write_to_different_files() {
         assert_ne!(temporary_name("t.jsonl", "a", 7), temporary_name("t.jsonl", "b", 7));
-        // A directory with the name of the temporary file makes the write fail.
+        // A directory at the path of the temporary file makes the write fail.
         let folder = tempfile::tempdir().unwrap();
         let temporary = temporary_name("t.jsonl", &crate::store::host(), std::process::id());
         std::fs::create_dir(folder.path().join(temporary)).unwrap();

@@ -127,8 +127,8 @@ impl Formula {
         names
     }
 
-    /// The unit of its value, if the units of its metrics are known. A number has no unit, so a factor such as 1000
-    /// leaves the quantity unchanged.
+    /// The unit of its value, if the units of its metrics are known. A number has no unit, so multiplying by 1000, for
+    /// example, does not change the quantity.
     ///
     /// # Errors
     /// Two quantities, or two units of one quantity, that cannot be added.

@@ -1,4 +1,4 @@
-//! Says which runs a mean leaves out, and why.
+//! Describes which runs a mean leaves out, and why.
 
 use crate::campaign::Campaign;
 use crate::compare::Comparison;
@@ -38,8 +38,8 @@ impl fmt::Display for Lacking {
     }
 }
 
-/// The runs that the measured value of `comparison` leaves out. Empty for a value of all runs, and for a point that was
-/// not run.
+/// The runs left out of the measured value of `comparison`. Empty for a value of all runs, and for a point that was not
+/// run.
 pub fn lacking(campaign: &Campaign<'_>, results: &Results, comparison: &Comparison) -> Vec<Lacking> {
     if !comparison.is_partial() {
         return Vec::new();

@@ -40,7 +40,7 @@ impl FromStr for MachineEdit {
     }
 }
 
-/// A quantity such as `512KiB` as machine files write it, with a space before the unit. Other texts stay as they are.
+/// A quantity such as `512KiB` as machine files write it, with a space before the unit. Other texts are unchanged.
 pub fn with_space(text: &str) -> String {
     let unit = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(unit);
@@ -60,13 +60,13 @@ pub enum EditError {
     Edit {
         /// The name or path of the machine.
         machine: String,
-        /// What is wrong, and what to do.
+        /// The error and its remedy.
         message: String,
     },
 }
 
 /// Opens a machine by name or path, like [`Machine::open`], and gives some keys other values. A changed machine has a
-/// name of its own.
+/// different name.
 ///
 /// # Errors
 /// There is no such machine, it has no such key, or the values are inconsistent.

@@ -52,7 +52,7 @@ fn numbered(rows: &[Vec<String>]) -> Vec<Vec<Value>> {
 }
 
 /// All pairs of values of a row. A value also forms a pair with itself, so that a row with one value has a pair. A row
-/// without values has one made-up pair.
+/// without values has one fictitious pair.
 fn pairs(row: &[Value]) -> impl Iterator<Item = (Value, Value)> + '_ {
     let none = row.is_empty().then_some(((0, 0), (0, 0)));
     none.into_iter().chain(

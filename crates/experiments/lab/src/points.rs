@@ -22,7 +22,7 @@ pub enum PointError {
     Machine {
         /// Its name in the experiment.
         name: String,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
     /// An input of a point is missing.
@@ -160,7 +160,7 @@ impl Experiment {
         axes.filter(|(known, _)| *known == name).flat_map(|(_, axis)| axis.values.clone()).collect()
     }
 
-    /// A function that says whether a machine and values of varying parameters meet the conditions of the file.
+    /// A function that returns whether a machine and the values of varying parameters meet the file's conditions.
     fn meets_requirements(&self, quick: bool) -> impl Fn(Option<&str>, &[(String, Setting)]) -> bool {
         let requirements = requirements(self.parts());
         let fixed: BTreeMap<String, Setting> =
@@ -194,8 +194,8 @@ impl Experiment {
         swept.chain(zipped).filter(|columns| !columns.is_empty()).collect()
     }
 
-    /// The machine called `name`, with the changes that the experiment and the point make to it. `known` caches the
-    /// machines created so far.
+    /// The machine called `name`, with the changes made by the experiment and the point. `known` caches the machines
+    /// created so far.
     ///
     /// # Errors
     /// If there is no such machine. If the changes are inconsistent, the result contains the reason, and only the point

@@ -181,7 +181,7 @@ fn report(
     }
 }
 
-/// Reports metrics that no point of any form measures. If no point could be set up, nothing is known about them.
+/// Reports metrics that no point of any form measures. If no point could be set up, the measures are unknown.
 fn check_metrics(experiment: &Experiment, forms: &[(&str, RehearsalReport)], problems: &mut Problems) {
     let known: BTreeSet<_> =
         forms.iter().flat_map(|(_, form)| form.measures.keys().map(String::as_str)).collect();
@@ -205,7 +205,7 @@ fn check_metrics(experiment: &Experiment, forms: &[(&str, RehearsalReport)], pro
     check_units(experiment, forms, problems);
 }
 
-/// Checks the units of the metrics, as far as those of the workload are known.
+/// Checks the units of the metrics where the units of the workload's measures are known.
 fn check_units(experiment: &Experiment, forms: &[(&str, RehearsalReport)], problems: &mut Problems) {
     let metrics = &experiment.parts().metrics;
     let measured = |source: &str| {

@@ -32,7 +32,7 @@ pub(crate) fn groups(campaign: &Campaign<'_>) -> Vec<Vec<usize>> {
 
 impl Table {
     /// Whether the replicates change nothing: at every point with several runs, all have the same values. `None` if no
-    /// point has several. The interval of such a mean says nothing about the measurement.
+    /// point has several. The interval of a mean of equal values carries no information about the measurement.
     pub fn repeats_itself(&self, campaign: &Campaign<'_>) -> Option<bool> {
         let by_key: BTreeMap<_, _> = self.rows.iter().map(|row| (&row.key, row)).collect();
         let mut several = None;
@@ -48,7 +48,8 @@ impl Table {
     }
 
     /// The table with one row for all points that differ only in the experiment's `replicates`: the means of the values
-    /// that they have. Its key is that of the first of these points. The same table if the experiment has no replicates.
+    /// that they have. Its key is the key of the first of these points. The same table if the experiment has no
+    /// replicates.
     pub fn summarized(&self, campaign: &Campaign<'_>) -> Self {
         if campaign.experiment.parts().replicates.is_empty() {
             return self.clone();

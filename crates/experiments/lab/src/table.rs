@@ -41,8 +41,8 @@ pub struct Row {
     pub values: Vec<Option<f64>>,
     /// The intervals of the values, if the row is the mean of several points: see [`Table::summarized`]. Otherwise empty.
     pub intervals: Vec<Option<Interval>>,
-    /// Number of points of the experiment that the row stands for: 1, or the number of replicates. A value is the mean
-    /// of fewer if some of them failed or are not run yet.
+    /// Number of points that the row combines: 1, or the number of replicates. A value is the mean of fewer runs if
+    /// some failed or have not run yet.
     pub replicates: usize,
     /// Why there are no values.
     pub failure: Option<String>,

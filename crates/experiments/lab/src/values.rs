@@ -24,7 +24,7 @@ pub(crate) struct Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// The values at `points`, as far as `results` has them.
+    /// The values at `points` that `results` has.
     pub(crate) fn of(experiment: &'a Experiment, points: &'a [Point], results: &'a Results) -> Self {
         let metrics: BTreeMap<_, _> = experiment.metrics().into_iter().collect();
         let formulas = metrics.iter().filter_map(|(name, metric)| Some((*name, metric.parsed()?)));
@@ -127,7 +127,7 @@ impl Points for SingleRecord<'_> {
 }
 
 impl Record {
-    /// A metric of the workload; `host.NAME` is one of the host's.
+    /// A metric of the workload; `host.NAME` is a metric of the host.
     fn metric(&self, name: &str) -> Option<f64> {
         match name.strip_prefix("host.") {
             Some(of_host) => self.host.get(of_host).copied(),

@@ -122,7 +122,7 @@ impl Kind {
     /// Checks that `value` is of this type.
     ///
     /// # Errors
-    /// What is wrong with the value, and how to correct it.
+    /// The error and its remedy.
     pub fn check(self, value: &Setting) -> Result<(), (String, String)> {
         let fits = match (self, value) {
             (Kind::Flag, Setting::Flag(_))
@@ -164,10 +164,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is known about a point without running it.
+/// The properties of a point that are known without running it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rehearsal {
-    /// What it measures; `None` if the workload does not define it.
+    /// The measures; `None` if the workload does not define them.
     pub measures: Option<Vec<Measure>>,
     /// Parameters without effect (or entries of them, as `TABLE.NAME`), each with the reason.
     pub ineffective: Vec<(String, String)>,

@@ -53,7 +53,7 @@ const DRAIN_BYTES: u64 = 16_000_000;
 
 /// Bytes that a rate can be measured over, in units of 10^6 bytes.
 pub const MEGABYTES: RangeInclusive<u64> = 1..=900;
-/// Maximum number of cycles added to a frame. They are simulated one by one.
+/// Maximum number of cycles added to a frame. These cycles are simulated one by one.
 pub const MAX_FRAME_CYCLES: u32 = 100_000;
 
 /// Percent of the cycles added to a frame that the softirq spends on the flow's core, for each frame. The socket's owner
@@ -314,7 +314,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Seed for a run of a pair. It differs between pairs and does not depend on which other pairs are swept.
+/// Seed for a run of a pair. The seed differs between pairs and does not depend on the other pairs of the sweep.
 fn pair_seed(seed: u64, pair: Pair) -> u64 {
     let of_pair = u64::from(pair.flow) << 32 | u64::from(pair.application);
     mix(seed ^ of_pair.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -354,7 +354,7 @@ pub fn measure(
                 Err(RunFailure::Failed(why)) => failures.push(((pair, seed), why)),
                 Err(RunFailure::Stopped) => {}
             }
-            // Runs in progress on other threads finish and are kept.
+            // Runs in progress on other threads finish, and their results are used.
             if !failures.is_empty() || stop.load(Ordering::Relaxed) {
                 next.store(runs.len(), Ordering::Relaxed);
             }
@@ -370,7 +370,7 @@ pub fn measure(
     Ok(measurements)
 }
 
-/// Averages each pair over its seeds. Other fields are those of the first seed.
+/// Averages each pair over its seeds. Other fields have the values of the first seed.
 pub fn over_seeds(measured: &[Measurement]) -> Vec<Measurement> {
     let by_pair = measured.chunk_by(|one, other| one.pair == other.pair);
     by_pair.filter_map(mean).collect()

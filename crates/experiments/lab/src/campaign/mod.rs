@@ -21,7 +21,7 @@ pub struct Campaign<'a> {
     pub points: Vec<Point>,
     /// Whether these are the points of the quick form.
     pub quick: bool,
-    /// Points that belong only to the quick form, which runs less at them.
+    /// Points only of the quick form, which have shorter runs.
     pub shortened: BTreeSet<Key>,
 }
 
@@ -159,7 +159,7 @@ impl<'a> Campaign<'a> {
         let points = experiment.points(quick, registry, version)?;
         let mut shortened = BTreeSet::new();
         if quick {
-            // The quick form may run even if an input of the whole one is missing.
+            // The quick form may run even if an input of the whole form is missing.
             let whole = experiment.points(false, registry, version).unwrap_or_default();
             let whole: BTreeSet<_> = whole.into_iter().map(|point| point.key).collect();
             shortened.extend(points.iter().map(|point| point.key.clone()).filter(|key| !whole.contains(key)));

@@ -16,7 +16,7 @@ part! {
 }
 
 part! {
-    /// How an experiment is explained: which part of the result is due to which mechanism.
+    /// The mechanisms among which an explanation divides the result of an experiment.
     pub struct Explain = "explain" {
         /// Mechanisms by name; if there are none, every swept flag is one.
         mechanisms: Map<Mechanism>,

@@ -259,7 +259,7 @@ impl Experiment {
         &self.path
     }
 
-    /// Directory at which relative paths in the file start.
+    /// Directory to which paths in the file are relative.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

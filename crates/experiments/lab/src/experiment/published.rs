@@ -12,7 +12,7 @@ choice! {
         Printed = "printed",
         /// Measured from a figure.
         Digitised = "digitised",
-        /// Computed from other published numbers; `note` says how.
+        /// Computed from other published numbers, as described in `note`.
         Computed = "computed",
     }
 }

@@ -24,7 +24,8 @@ enum Side {
 }
 
 impl Requirement {
-    /// Parses `NAME OPERATOR NAME` or `NAME OPERATOR VALUE`. A text is in single quotes. `is_parameter` knows the names.
+    /// Parses `NAME OPERATOR NAME` or `NAME OPERATOR VALUE`. A text is in single quotes. `is_parameter` returns whether
+    /// a name is a parameter.
     pub(crate) fn parse(text: &str, is_parameter: &dyn Fn(&str) -> bool) -> Result<Self, String> {
         let found = OPERATORS.iter().find_map(|operator| Some((*operator, text.split_once(operator)?)));
         let Some((operator, (left, right))) = found else {

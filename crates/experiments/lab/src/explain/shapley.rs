@@ -68,7 +68,7 @@ impl Game {
         Contribution { alone: adds(0), last: adds(whole ^ bit), shapley }
     }
 
-    /// Fraction of the orders in which a given subset of `before` members precedes a given other member.
+    /// Fraction of all orders in which exactly a given subset of `before` members precedes a given other member.
     fn weight(&self, before: usize) -> f64 {
         let others = self.members - 1;
         let subsets =

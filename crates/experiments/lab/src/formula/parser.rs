@@ -22,7 +22,7 @@ impl Formula {
     /// Parses a formula.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
         let formula = parser.sum()?;

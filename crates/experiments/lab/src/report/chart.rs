@@ -302,7 +302,7 @@ fn place(
     Position { x, y, series, panel }
 }
 
-/// The tooltip of a value. `row` is that of a measured value.
+/// The tooltip of a value. `row` is the row of a measured value.
 fn tip(label: &str, metric: &Column, value: f64, interval: Option<Interval>, row: Option<&Row>) -> String {
     let whose = match (row, interval) {
         (None, _) => "published".into(),

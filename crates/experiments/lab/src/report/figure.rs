@@ -83,7 +83,7 @@ fn parts<'a>(panel: &'a Panel<'_>, x: &Setting, published: bool) -> Vec<(usize, 
         .collect()
 }
 
-/// The sum of the negative parts of a stack, and that of the others.
+/// The sum of the negative parts of a stack, and the sum of the others.
 fn sums(panel: &Panel<'_>, x: &Setting, published: bool) -> [f64; 2] {
     let (low, high): (Vec<f64>, Vec<f64>) =
         parts(panel, x, published).into_iter().map(|(_, cell)| cell.value).partition(|value| *value < 0.0);

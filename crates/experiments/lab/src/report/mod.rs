@@ -66,7 +66,7 @@ pub fn page(chapters: &[Chapter<'_>], version: &str) -> String {
     })
 }
 
-/// The page of one experiment that another command measured, followed by sections. `title` says what it shows.
+/// The page of one experiment that another command measured, followed by sections. `title` describes its content.
 pub fn page_with(title: &str, chapter: &Chapter<'_>, sections: &[Section], version: &str) -> String {
     let (mut body, mut links) = (String::new(), link(chapter));
     write_chapter(chapter, &mut body);
@@ -148,7 +148,7 @@ fn prose(text: &str) -> String {
     let parts: Vec<_> = text.split('`').map(escape).collect();
     let mut out = String::new();
     for (index, part) in parts.iter().enumerate() {
-        // An unpaired backtick is kept as it is.
+        // An unpaired backtick is unchanged.
         match (index % 2 == 1, index + 1 < parts.len()) {
             (true, true) => out.push_str(&format!("<code>{part}</code>")),
             (true, false) => out.push_str(&format!("`{part}")),
@@ -192,7 +192,7 @@ fn overview(chapters: &[Chapter<'_>], out: &mut String) {
         let failed = chapter.table.failed;
         let (run, all) = (chapter.table.rows.len(), groups(&chapter.campaign).len());
         let (missing, runs) = (chapter.table.missing, chapter.campaign.points.len());
-        // A point counts as run if some of its replicates are.
+        // A point counts as run if at least one of its replicates has run.
         let of_runs = match experiment.parts().replicates.is_empty() || missing == 0 {
             true => String::new(),
             false => format!(" ({} of {runs} runs)", runs - missing),

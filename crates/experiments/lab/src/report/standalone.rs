@@ -1,5 +1,5 @@
-//! The figures of an experiment as SVG files, for papers: each with its title and legend, in the colours of the light page,
-//! without variables, scripts or tooltips, which other programs do not know.
+//! The figures of an experiment as SVG files, for papers: each with its title and legend, in the colours of the light
+//! page. Variables, scripts and tooltips are left out, because other programs do not support them.
 //!
 //! Source: SVG 1.1.
 

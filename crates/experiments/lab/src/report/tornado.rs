@@ -18,7 +18,7 @@ const BAR: f64 = 14.0;
 const MAX_BARS: usize = 25;
 /// Maximum number of letters of a parameter's name.
 const MAX_NAME: usize = 46;
-/// The series whose colours the low and the high end have.
+/// The series that provide the colours of the low and the high end.
 const ENDS: [usize; 2] = [0, 1];
 
 /// The chart as an SVG document. Parameters without an effect are left out.

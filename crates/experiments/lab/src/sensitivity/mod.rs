@@ -285,7 +285,7 @@ fn parameters(
             parameters.push((parameter, Some(value), Some(source), ends));
         }
     }
-    // The others are not estimates of the machine file.
+    // The other parameters are not estimates of the machine file.
     for (parameter, ends) in ranges {
         let value = base.parameter(&parameter).cloned();
         parameters.push((parameter, value, None, ends));

@@ -88,8 +88,8 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// The byte that represents a point, from 60 bits of its key's digest. In the unlikely case that two points have the same
-/// byte, campaigns run one after the other.
+/// The byte that represents a point, from 60 bits of its key's digest. In the unlikely case that two points share a
+/// byte, campaigns run them one after the other.
 fn byte(key: &Key) -> i64 {
     i64::from_str_radix(&digest(key.as_str().as_bytes())[..15], 16).unwrap_or(0)
 }

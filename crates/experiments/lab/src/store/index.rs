@@ -33,7 +33,7 @@ pub(super) struct Index {
     connection: Connection,
 }
 
-/// What the index knows of a segment.
+/// The indexed state of a segment.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Known {
     id: i64,
@@ -55,12 +55,12 @@ pub(super) struct Location {
 
 impl Index {
     /// Opens the index of the store in `folder`, creates it if it is missing, and replaces it if it is unusable. In a
-    /// folder that cannot be written, an existing one is opened as it is.
+    /// read-only folder, an existing index is opened unchanged.
     pub(super) fn open(folder: &Path) -> rusqlite::Result<Self> {
         let path = folder.join(INDEX);
         match Self::open_at(&path) {
             Err(error) if is_unusable(&error) => {
-                // The segments have everything that it had.
+                // The index can be rebuilt from the segments.
                 let _ = std::fs::remove_file(&path);
                 Self::open_at(&path)
             }
@@ -97,7 +97,7 @@ impl Index {
         self.connection.transaction_with_behavior(TransactionBehavior::Immediate)
     }
 
-    /// Adds what was appended to the segments since the last call.
+    /// Adds the records appended to the segments since the last call.
     pub(super) fn update(&mut self, segments: &[PathBuf]) -> rusqlite::Result<()> {
         let is_current = |known: &BTreeMap<String, Known>| {
             known.len() == segments.len()
@@ -125,7 +125,7 @@ impl Index {
         change.commit()
     }
 
-    /// What the index knows of each segment, by file name.
+    /// The indexed state of each segment, by file name.
     pub(super) fn known(&self) -> rusqlite::Result<BTreeMap<String, Known>> {
         known(&self.connection)
     }
@@ -156,7 +156,7 @@ impl Index {
 }
 
 impl Known {
-    /// Whether the segment still begins with what was indexed.
+    /// Whether the segment still begins with the indexed bytes.
     pub(super) fn fits(&self, path: &Path) -> bool {
         let mut found = vec![0; self.checksum.len()];
         let mut read = || {
@@ -169,7 +169,7 @@ impl Known {
     }
 }
 
-/// Whether a database must be made anew: it is damaged, or not a database of this version.
+/// Whether a database must be recreated: it is damaged, or not a database of this version.
 fn is_unusable(error: &rusqlite::Error) -> bool {
     matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
@@ -261,7 +261,7 @@ pub(super) fn read_line(location: &Location) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Up to where the index knows the segment at `path`.
+/// The offset up to which the segment at `path` is indexed.
 pub(super) fn indexed(known: &BTreeMap<String, Known>, path: &Path) -> u64 {
     known.get(&*name(path)).filter(|known| known.fits(path)).map_or(0, |known| known.read)
 }

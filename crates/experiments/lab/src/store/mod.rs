@@ -78,7 +78,7 @@ pub struct InvalidLine {
     pub path: PathBuf,
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub what: String,
 }
 
@@ -163,8 +163,8 @@ impl Store {
         Tail::begin(self).map(|(results, _)| results)
     }
 
-    /// Reads the records of these points, and perhaps others. A store of any size needs memory only for these: a large
-    /// one gets an index.
+    /// Reads the records of these points, and perhaps others. Memory is needed only for these points, whatever the size
+    /// of the store: a large store is indexed.
     ///
     /// # Errors
     /// Like [`Store::results`].
@@ -228,7 +228,7 @@ impl Store {
     /// Adds the records of another store that this one does not have.
     ///
     /// # Errors
-    /// If one store cannot be read or the other written.
+    /// One store cannot be read, or the other cannot be written.
     pub fn merge(&self, other: &Store) -> Result<Merged, StoreError> {
         let source = other.results()?;
         let damage = source.damage;
@@ -282,8 +282,8 @@ impl Results {
         self.records.is_empty()
     }
 
-    /// Adds a record. Returns whether it is new. A result replaces a failure. If two results differ, which of them is
-    /// kept does not depend on the order of the calls. A failure caused by the host is ignored.
+    /// Adds a record. Returns whether it is new. A result replaces a failure. If two results differ, the choice between
+    /// them does not depend on the order of the calls. A failure caused by the host is ignored.
     pub fn add(&mut self, record: Record) -> bool {
         if record.failure.as_ref().is_some_and(|failure| !failure.kind.is_of_point()) {
             return false;

@@ -60,7 +60,7 @@ impl Record {
         format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()))
     }
 
-    /// Parses a line without its newline. The error says what is wrong.
+    /// Parses a line without its newline. The error describes the fault.
     pub(crate) fn from_line(line: &[u8]) -> Result<Self, &'static str> {
         serde_json::from_slice(checked(line)?).map_err(|_| "it was written by another version of longma")
     }

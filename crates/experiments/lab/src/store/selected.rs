@@ -1,4 +1,4 @@
-//! Reads only the records of some points: by the index of the store, and without one by a scan that keeps only these.
+//! Reads only the records of some points: through the store's index or, without an index, by a scan of the whole store.
 
 use super::segment::{self, Line, LineError};
 use super::{InvalidLine, Record, Results, Store, StoreError};
@@ -36,7 +36,7 @@ fn indexed(
     let folder = store.folder().join(super::SEGMENTS);
     let look_up = || -> rusqlite::Result<_> {
         let mut index = Index::open(store.folder())?;
-        // A store that cannot be written, or that another process indexes: what the index lacks is scanned.
+        // The store is read-only, or another process is indexing it: the part that is not indexed is scanned.
         let _ = index.update(segments);
         let known = index.known()?;
         let mut found = Results::default();

@@ -8,8 +8,8 @@ const FULL: f64 = 0.9;
 /// measurement take the rest.
 const FULL_LINK: f64 = 0.99;
 
-/// Describes the saturated resource of a run: the link at line rate; otherwise a core, unless `polls`, since a core that
-/// polls is busy at any rate. `goodput` is that of the link in Gb/s.
+/// Describes the saturated resource of a run: the link at line rate; otherwise a core, unless `polls`, since a core
+/// that polls is busy at any rate. `goodput` is the goodput of the link in Gb/s.
 pub fn limit(one: &Measurement, goodput: f64, polls: bool) -> &'static str {
     match (one.gbps >= FULL_LINK * goodput, busier(one), polls) {
         (true, ..) => "the link is saturated",

@@ -91,8 +91,7 @@ impl Header {
     /// Checks that `longma affinity sweep` can have written the header: the machine is a name or a regular file, and
     /// the numbers are in range.
     fn check(&self) -> Result<(), String> {
-        // Opening a pipe as the machine file would block. A sweep of a machine read from a pipe cannot be continued
-        // anyway.
+        // Opening a pipe as the machine file would block. A sweep of a machine read from a pipe cannot be continued.
         if Path::new(&self.machine).exists() && !Path::new(&self.machine).is_file() {
             return Err(format!("its machine: {} is not a regular file", sanitize(&self.machine)));
         }
@@ -166,7 +165,7 @@ impl Header {
 }
 
 impl ResultsFile {
-    /// Opens or creates the file to continue `sweep`. `version` is that of the models.
+    /// Opens or creates the file to continue `sweep`. `version` is the version of the models.
     ///
     /// # Errors
     /// Fails if the file holds another sweep, is damaged, or is locked by another process.

@@ -126,7 +126,7 @@ fn command_line(
         ("bytes", bytes),
         ("path", of_owner),
         ("segment", segment),
-        // User settings come later and may override this.
+        // User settings follow and may override this.
         ("near", 1),
     ];
     let window = (segment < SEGMENT_BYTES).then_some(("room", WINDOW_SEGMENTS * segment));

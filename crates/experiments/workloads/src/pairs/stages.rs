@@ -21,7 +21,8 @@ pub const STAGES: [&str; 9] = [
     "the program",
 ];
 
-/// The guest's functions with the index of their stage. C library code of a system call counts as the call.
+/// The guest's functions with the index of their stage. Code of the C library that makes a system call is counted as
+/// part of the call.
 const FUNCTIONS: [(&str, usize); 33] = [
     ("softirq", 1),
     ("poll_frames", 1),
@@ -58,8 +59,9 @@ const FUNCTIONS: [(&str, usize); 33] = [
     ("copy_plain", 7),
 ];
 
-/// Cycles of the cores that work for a flow by stage. The last entry is the remainder. `result` is the output of `longma
-/// run --stats-out`, whose functions count on all cores, so `cores` must be all that ran any.
+/// Cycles of the cores that work for a flow by stage. The last entry is the remainder. `result` is the output of
+/// `longma run --stats-out`. Its counts of functions are sums over all cores, so `cores` must include every core that
+/// ran a function.
 pub fn cycles(result: &Value, cores: &[u32]) -> [f64; STAGES.len()] {
     let all = &result["statistics"];
     let kernel = |works: &[&str]| {
@@ -136,7 +138,7 @@ mod tests {
         assert_eq!(found.iter().sum::<f64>(), 5300.0);
     }
 
-    /// A renamed or inlined function would silently count as the program.
+    /// A renamed or inlined function would silently be counted as part of the program.
     #[test]
     fn all_listed_functions_exist_in_the_receiver() {
         let program = include_bytes!("../../../../../guests/prebuilt/loongarch64/flow_receive-lasx");

@@ -46,7 +46,7 @@ const SHORTAGES: [(i32, &str); 3] = [
 
 /// How often a running program is checked for a stop request.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// Maximum number of bytes kept of a program's output.
+/// Maximum number of bytes stored of a program's output.
 const MAX_OUTPUT_BYTES: u64 = 16 << 20;
 /// Statistics that depend on the host's speed.
 const HOST_STATISTICS: [&str; 4] = ["wall_s", "user_s", "system_s", "mips"];

@@ -310,7 +310,7 @@ fn with_one_thread_per_core(mut host: Host) -> Host {
     host
 }
 
-/// The node at the distance from `own` that a word describes.
+/// The node at the distance from `own` that `word` describes.
 fn node_at(host: &Host, own: u32, word: &str) -> Option<u32> {
     let row = host.nodes.iter().position(|node| node.id == own)?;
     let mut others: Vec<(u32, u32)> =

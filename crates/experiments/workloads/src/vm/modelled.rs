@@ -295,7 +295,7 @@ impl HostModel {
             let mut only = vec![0.0; nodes];
             only[*from] = 1.0;
             let path = self.properties.routes[*to][*from].iter().map(|link| (*link, 1.0));
-            // Read from one node and written to the other.
+            // Reads from one node and writes to the other.
             let uses = [(*from, 1.0), (*to, 1.0)].into_iter().chain(path).collect();
             flows.push(ReadFlow { limit: self.properties.uncontended_rate(*to, &only), uses });
         }
@@ -486,7 +486,7 @@ impl Hypervisor for ModelledHost {
         })
     }
 
-    /// Returns when the memory is moved. All virtual machines keep running meanwhile.
+    /// Returns when the memory is moved. All virtual machines keep running during this time.
     fn move_memory(&mut self, name: &str, cell: usize, shares: &[Share]) -> Result<(), HypervisorError> {
         let mut model = self.model();
         let refused = |why: &str| HypervisorError::Refused {
