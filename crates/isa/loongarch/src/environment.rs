@@ -1,7 +1,7 @@
 //! The environment of an instruction: memory, the stable counter and the configuration words. The caller implements it.
 //! Source: LoongArch Reference Manual, volume 1, sections 2.1.4 (memory), 2.2.10 (RDTIME, CPUCFG).
 
-/// The kind of a memory access.
+/// The type of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// A load.

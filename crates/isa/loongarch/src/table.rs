@@ -179,7 +179,7 @@ impl RegisterKind {
     }
 }
 
-/// The part of the architecture an instruction belongs to.
+/// The part of the architecture that defines an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Extension {
     /// Base integer.
@@ -251,7 +251,7 @@ pub enum Class {
     LbtMul,
 }
 
-/// The bits that belong to no operand.
+/// The bits outside all operand fields.
 const fn mask_of(operands: &[Operand]) -> u32 {
     let (mut used, mut i) = (0, 0);
     while i < operands.len() {

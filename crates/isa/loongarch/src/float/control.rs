@@ -23,8 +23,8 @@ impl Fcsr {
     /// vector instruction passes the union over all lanes.
     ///
     /// # Errors
-    /// [`Trap::FloatingPoint`] if one of them is enabled. In that case the flags do not change, and the instruction
-    /// must not write a register.
+    /// [`Trap::FloatingPoint`] if one of the exceptions is enabled. In that case the flags do not change, and the
+    /// instruction must not write a register.
     pub fn record(&mut self, raised: ExceptionFlags) -> Result<(), Trap> {
         let enables = self.0 & Self::ENABLES;
         let mut exceptions = u32::from(raised.0) & 0x1f;

@@ -53,7 +53,7 @@ impl Rules {
         let (value, raised) = of(operands.map(|operand| self.flushed::<From>(operand)));
         let raised = raised | self.recorded::<From>(&operands, raised);
         let is_tiny = raised.intersects(ExceptionFlags::UNDERFLOW | ExceptionFlags::TINY_EXACT);
-        // Tiny results in half precision are kept.
+        // Tiny results in half precision are not flushed.
         if self.has(Fcsr::FLUSH_RESULTS) && is_tiny && To::BITS > 16 {
             return (value & To::SIGN, raised | ExceptionFlags::UNDERFLOW | ExceptionFlags::INEXACT);
         }

@@ -4,7 +4,7 @@
 use super::{Semantics, memory::aligned};
 use crate::{Access, Environment, Instruction, Op, Reservation, Scalar, State, Trap};
 
-/// An atomic read-modify-write: `|old, rk| new`, both with the width of the access. `rd` gets the old value,
+/// An atomic read-modify-write: `|old, rk| new`, both with the width of the access. `rd` receives the old value,
 /// sign-extended.
 macro_rules! modify {
     ($unsigned:ty as $signed:ty, |$old:ident, $k:ident| $new:expr) => {

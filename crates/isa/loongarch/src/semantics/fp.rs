@@ -110,7 +110,7 @@ macro_rules! class {
 macro_rules! compare {
     ($format:ty) => {
         |state, i, _| {
-            // The condition is in bits 19..15 of the word.
+            // The condition is in bits 19..15 of the instruction word.
             let condition = i.op.row().matched >> 15 & 0x1f;
             let operands = [state.f(i.j), state.f(i.k)];
             let (holds, raised) = state

@@ -51,7 +51,7 @@ macro_rules! comparisons {
     };
 }
 
-/// Floating-point instructions in families. The mnemonics are those of LSX; LASX adds an x in front.
+/// Floating-point instructions in families. The mnemonics are those of LSX; LASX prefixes them with an x.
 pub(super) const FAMILIES: &[&[(&str, FloatFunction)]] = &[
     both!("vfadd" add),
     both!("vfsub" sub),
@@ -109,7 +109,7 @@ const NEAREST_EVEN: u8 = 0;
 const TOWARD_ZERO: u8 = 1;
 const UPWARD: u8 = 2;
 const DOWNWARD: u8 = 3;
-/// Stands for the mode in FCSR.
+/// The mode selected by FCSR.
 const CURRENT: u8 = 4;
 
 /// The rounding mode that the mnemonic specifies.
