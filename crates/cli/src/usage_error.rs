@@ -10,7 +10,7 @@ use std::io::Write as _;
 pub fn print(error: &clap::Error) {
     let message = error.render().to_string();
     let shown = without_control_characters(&message, error);
-    // clap colours its own text only; print it through clap unless an argument had to be escaped.
+    // Only clap colours the message, so print it through clap unless an argument had to be escaped.
     let _ = match shown == message {
         true => error.print(),
         false => write!(std::io::stderr(), "{shown}"),

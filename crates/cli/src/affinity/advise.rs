@@ -214,8 +214,8 @@ fn advice(arguments: &Arguments, host: &dyn Host) -> Result<Option<Advice>, Box<
     }
     let stop = interruption()?;
     let (max_candidates, repeats) = (arguments.candidates(), arguments.repeats.unwrap_or(5));
-    // 64 runs suffice for the first round: there are at most ten kinds of pairs (five classes, each near the NIC or far
-    // from it).
+    // 64 runs suffice for the first round, because there are at most ten kinds of pairs: five classes, each near the
+    // NIC or far from it.
     let runs = 64 + max_candidates as u64 * u64::from(repeats).max(2);
     let mut testbed = Testbed::set_up(&arguments.what, arguments.seconds.unwrap_or(1), runs)?;
     let ranking = candidates(

@@ -148,8 +148,8 @@ pub fn of_class(measured: &[Measurement], class: Class) -> Vec<&Measurement> {
     measured.iter().filter(|one| one.class == class).collect()
 }
 
-/// Measurements with distinct results. Pairs with bit-identical results are one measurement and say nothing about the
-/// spread.
+/// Measurements with distinct results. Pairs with bit-identical results count as one measurement, because they carry no
+/// information about the spread.
 fn distinct<'a>(measured: &[&'a Measurement]) -> Vec<&'a Measurement> {
     let mut seen = BTreeSet::new();
     let bits = |one: &Measurement| -> Vec<u64> {
@@ -272,8 +272,8 @@ fn throughputs(measured: &[Measurement]) -> Vec<PairResult> {
 /// A measured quantity of a pair.
 type Quantity = fn(&Measurement) -> f64;
 
-/// Error of a modelled mean, as a fraction: throughputs and cycles of classes change by so much with the share of the
-/// extra work that is charged to the softirq, with packets of 9000 bytes. Source: the table of conventions in
+/// Relative error of a modelled mean: with packets of 9000 bytes, the throughput and cycles of a class vary by this
+/// fraction depending on how much of the extra work is charged to the softirq. Source: the table of conventions in
 /// docs/src/results/affinity.md.
 const MODEL_ERROR: f64 = 0.25;
 

@@ -55,7 +55,7 @@ impl Quantity {
     }
 }
 
-/// The pairs of a sweep with their values, the first of which is the throughput.
+/// The pairs of a sweep with their values; the first value is the throughput.
 struct Matrix<'a> {
     title: &'a str,
     /// Describes the sweep.

@@ -1,5 +1,5 @@
-//! `longma affinity record`: writes the files that the other commands read of this host to a tar file, for their option
-//! `--tree`. The format is in `longma_affinity::recording`.
+//! `longma affinity record`: saves the system files that the other commands read to a tar file, which their option
+//! `--tree` reads. The format is in `longma_affinity::recording`.
 
 use super::terminal::{print, print_json};
 use super::{Format, Outcome, own_sys};

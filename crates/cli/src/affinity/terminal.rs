@@ -1,5 +1,5 @@
-//! Output of `longma affinity`. Program names, load commands and file contents come from other users, so control
-//! characters in them are stripped, or escaped in JSON. `progress` and the live view (`show/live.rs`) add their own
+//! Output of `longma affinity`. Program names, load commands and file contents come from other users, so their control
+//! characters are stripped from text and escaped in JSON. `progress` and the live view (`show/live.rs`) add their own
 //! control sequences.
 
 use super::Outcome;

@@ -47,7 +47,7 @@ pub struct Arguments {
     /// Leave flows with this local or remote port alone; may be repeated.
     #[arg(long = "exclude-port", value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     ports: Vec<u16>,
-    /// Leave flows alone whose thread receives and sends less than this many megabits (10^6 bits) per second in sum.
+    /// Leave flows alone whose thread receives and sends less than this many megabits (10^6 bits) per second in total.
     #[arg(long, value_name = "MBIT", default_value_t = 100.0, value_parser = rate)]
     min_rate: f64,
     /// Write a systemd unit to this folder. The unit runs `tune` with these options, and `restore` after any exit.

@@ -252,7 +252,7 @@ pub mod tests {
         Variant::from([(SweepParameter::Gro, gro.into()), (SweepParameter::Mtu, mtu.into())])
     }
 
-    /// A sweep whose rate depends on two settings as given by `rate`.
+    /// A sweep in which `rate` computes the rate from two settings.
     pub fn varied(rate: impl Fn(u64, u64) -> Option<f64>) -> Vec<(Variant, Analysis)> {
         let mut all = Vec::new();
         for (gro, mtu) in [(0, 1500), (0, 9000), (1, 1500), (1, 9000)] {

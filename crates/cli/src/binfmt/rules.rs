@@ -190,7 +190,7 @@ pub fn is_for(status: &str, architecture: Architecture) -> bool {
     let Some(magic) = field("magic ").and_then(bytes) else { return false };
     let mask = field("mask ").and_then(bytes).unwrap_or_else(|| vec![0xff; magic.len()]);
     let own = architecture.magic();
-    // A rule whose magic is shorter does not check the machine number, so it is not for one architecture.
+    // A rule with a shorter magic does not check the machine number, so it matches several architectures.
     field("offset ").is_none_or(|offset| offset == "0")
         && magic.len() == own.len()
         && magic.iter().zip(&mask).zip(own).all(|((magic, mask), own)| magic & mask == own & mask)

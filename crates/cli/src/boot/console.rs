@@ -49,12 +49,12 @@ impl Input {
         Ok(Self::Script(script))
     }
 
-    /// Whether it ends with a checkpoint.
+    /// Whether the script ends with a checkpoint.
     pub fn has_checkpoint(&self) -> bool {
         matches!(self, Self::Script(script) if script.has_checkpoint())
     }
 
-    /// Whether it has come to its checkpoint.
+    /// Whether the script has reached its checkpoint.
     pub fn is_at_checkpoint(&self) -> bool {
         matches!(self, Self::Script(script) if script.is_at_checkpoint())
     }
@@ -90,8 +90,8 @@ fn read_keys(
     guest: &mut Vec<u8>,
 ) -> Option<End> {
     if !keys.is_terminal && !guest.is_empty() {
-        // A pipe waits until the guest has room. A terminal is read anyway, because the user may type the command that
-        // ends the machine.
+        // A pipe is read only when the guest's buffer has space. A terminal is read anyway, because the user may type
+        // the command that ends the machine.
         return is_stuck.then_some(End::Halted);
     }
     let mut typed = receiver.try_recv().unwrap_or_default();

@@ -72,7 +72,7 @@ impl Saver {
         !self.is_scripted && timed::begins(mark)
     }
 
-    /// Saves the machine at a mark of the guest. `typed` is input that it has not received yet.
+    /// Saves the machine at a mark of the guest. `typed` is the input that the guest has not received yet.
     ///
     /// # Errors
     /// It has state that cannot be saved, or the host refuses.

@@ -50,8 +50,8 @@ pub struct Options {
     /// The model of the cores, instead of the machine's. For level timing.
     #[arg(long, value_enum, value_name = "MODEL")]
     core: Option<CoreModel>,
-    /// Model only the region of interest, from the guest's mark 1 to its mark 2. Mark 3 warms the models before it. All
-    /// else runs at full speed.
+    /// Model only the region of interest, from the guest's mark 1 to its mark 2. Mark 3, before it, starts warming the
+    /// models. All else runs at full speed.
     #[arg(long)]
     roi: bool,
     /// The kernel's symbols: vmlinux, System.map, or a copy of the guest's /proc/kallsyms.

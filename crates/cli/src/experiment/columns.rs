@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 /// Blanks between columns.
 const GAP: usize = 2;
 
-/// A column: the words of its heading, its unit, and its cells.
+/// A column: its heading, split into words, its unit, and its cells.
 struct Column {
     heading: Vec<String>,
     unit: String,
@@ -114,8 +114,8 @@ fn metrics(table: &Table, shown: usize) -> Vec<Column> {
     table.metrics.iter().enumerate().map(column).collect()
 }
 
-/// If the parameters take too much room, replaces those that mostly equal their first value by one column that lists
-/// the differences. Also returns these first values.
+/// If the parameters are too wide, replaces those that mostly have their first value by one column that lists the
+/// differences. Also returns these first values.
 fn factor_out_common_values(parameters: Vec<Column>, width: usize) -> (Vec<String>, Vec<Column>) {
     if parameters.iter().map(|column| column.width() + GAP).sum::<usize>() <= width * 2 / 3 {
         return (Vec::new(), parameters);

@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 pub fn compare(which: &Which, registry: &Registry, within: Option<f64>, format: Format) -> Outcome {
     let experiments = find::open(which, registry)?;
     let campaigns = plan(&experiments, which, registry)?;
-    // `whole_form` needs the points of the whole form beside those of the quick one.
+    // `whole_form` requires that the points include those of the whole form.
     let whole = match which.quick {
         true => experiments.iter().filter_map(|e| Campaign::plan(e, false, registry, VERSION).ok()).collect(),
         false => Vec::new(),
@@ -113,7 +113,7 @@ impl<'a> Compared<'a> {
     }
 }
 
-/// Says which runs a mean leaves out.
+/// Describes which runs a mean leaves out.
 fn describe_left_out(comparison: &Comparison, runs: &[Lacking], text: &mut String) {
     /// Maximum number of runs named. They often have the same reason.
     const NAMED: usize = 5;

@@ -11,7 +11,7 @@ type FindResult<T> = Result<T, Box<dyn Error>>;
 
 /// The experiments that a name can refer to.
 pub struct Experiments {
-    /// The folder or the built-in set that they come from.
+    /// The folder or built-in set that contains them.
     pub origin: Origin,
     /// Their files, sorted by name.
     pub files: Vec<PathBuf>,

@@ -195,8 +195,8 @@ pub(super) enum Format {
 
 /// The workloads that experiments can run.
 fn registry() -> Result<Registry, Box<dyn Error>> {
-    // Use the running executable. Its path may name another version before all points have run, whose results would be
-    // stored as this one's.
+    // Use the running executable. While the points run, the path may come to name another version, whose results would
+    // be stored as those of this version.
     let longma = PathBuf::from("/proc/self/exe");
     let is_there = longma.try_exists().unwrap_or(false);
     if !is_there {

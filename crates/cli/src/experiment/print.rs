@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::fmt::{Display, Write as _};
 use std::path::Path;
 
-/// Prints to standard output. Names and titles of experiment files may contain what a terminal would act on.
+/// Prints to standard output. Names and titles in experiment files may contain control sequences for terminals.
 pub fn show(text: &str) -> Outcome {
     output::print(&sanitize_lines(text))
 }
@@ -106,7 +106,7 @@ pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format
         };
         failed |= checked.experiment.is_none();
         objects.extend(checked.report.located().iter().map(|problem| json!(problem)));
-        // The colours are control sequences, too: a file with some of its own is shown without colours.
+        // Colours are control sequences too, so a file that contains control sequences is shown without colours.
         let colour = has_colour() && !content.chars().any(|c| c != '\n' && is_control_or_invisible(c));
         let (rendered, summary) = (checked.report.render(columns(), colour), checked.report.to_string());
         text.push_str(&if colour { rendered } else { sanitize_lines(&rendered) });

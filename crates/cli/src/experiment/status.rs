@@ -45,7 +45,7 @@ pub fn of(error: &(dyn Error + 'static)) -> u8 {
     if of_host { HOST } else { INPUT }
 }
 
-/// Exit status of a command that completed. An error of the host takes precedence, because a repetition may change the
+/// Exit status of a command that completed. A host error takes precedence, because running again may then change the
 /// other results.
 pub fn ended(host: bool, wrong_input: bool, failed: bool) -> ExitCode {
     match (host, wrong_input, failed) {

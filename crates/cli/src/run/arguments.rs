@@ -141,8 +141,8 @@ pub struct Arguments {
     /// Write a page about the run to this file, as HTML: the machine with the use of its parts, where the cycles went, the
     /// hottest code, misses, bandwidth.
     ///
-    /// The page loads nothing and needs no script. Counting single instructions makes the run slower; its results are the
-    /// same.
+    /// The page loads nothing and needs no script. Counting individual instructions slows the run down but does not
+    /// change its results.
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
@@ -239,8 +239,8 @@ pub struct Arguments {
 
     /// Show the program fixed names and random bytes, independent of the host and user.
     ///
-    /// The names are those of the program, its directories, the user and the system; the random bytes are those it gets
-    /// at its start. Simulated runs always do this.
+    /// This covers the names of the program, its directories, the user and the system, and the random bytes that the
+    /// program receives at its start. Simulated runs always do this.
     #[arg(long)]
     pub(super) fixed_names: bool,
 
@@ -257,7 +257,8 @@ pub struct Arguments {
     /// Optimizations to use when translating programs of other architectures: comma-separated names.
     ///
     /// Use it to measure the effect of each. `no-` before a name excludes it (`no-fusion,lbt`); `none` as the first
-    /// name excludes all that are not named after it. The book's chapter on translation describes the optimizations.
+    /// name excludes all except the names that follow it. The book's chapter on translation describes the
+    /// optimizations.
     #[arg(long, value_name = "PARTS", default_value_t, hide_default_value = true)]
     pub translation: Optimizations,
 
@@ -289,7 +290,7 @@ pub struct Arguments {
     #[arg(long, hide = true, value_name = "RESOURCE:SOFT:HARD", value_parser = descriptors::parse_kept_limit)]
     pub(super) kept_limit: Vec<StoredLimit>,
 
-    /// The process that prints the reports: the one that the first program was started in.
+    /// The process that prints the reports: the process of the first program.
     #[arg(long, hide = true)]
     pub(super) reporting_process: Option<u32>,
 
@@ -297,7 +298,7 @@ pub struct Arguments {
     #[arg(long, hide = true, value_name = "DESCRIPTOR")]
     pub(super) earlier_programs: Option<i32>,
 
-    /// The program that `--fixed-names` refers to: the one that was started first.
+    /// The program that `--fixed-names` refers to: the first one started.
     #[arg(long, hide = true, value_name = "PROGRAM", requires = "named_in")]
     pub(super) named_after: Option<PathBuf>,
 

@@ -85,7 +85,7 @@ impl Failure {
         }
     }
 
-    /// The failure for `error`, whose text is `message` and `advice`.
+    /// The failure for `error`, printed as `message` followed by `advice`.
     fn of_program(error: &LoadError, message: &str, advice: &str, confined: bool) -> Self {
         let (message, advice, status) = match error {
             LoadError::Host { operation: HostOperation::UseRoot, .. } => {

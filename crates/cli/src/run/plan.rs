@@ -206,7 +206,7 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
 /// The program's argv.
 ///
 /// # Errors
-/// Its first word looks like an option.
+/// The program's name looks like an option.
 fn program_arguments(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     let mut given = arguments.program.clone();
     let raw = crate::binfmt::command_line();

@@ -151,7 +151,7 @@ impl Reports {
         Ok(())
     }
 
-    /// The costs of all programs up to now, of which `report` describes the current one.
+    /// The costs of all programs so far; `report` describes the current one.
     fn costs(&self, report: &Report, executed: &[Executed]) -> Costs {
         let counts = report.code().counts();
         let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);

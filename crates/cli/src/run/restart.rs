@@ -1,5 +1,5 @@
-//! The command line with which a guest's execve restarts this command, and the environment passed to it. `longma-linux`
-//! implements execve.
+//! Builds the command line and environment with which a guest's execve restarts this command. `longma-linux` implements
+//! execve.
 
 use std::{
     ffi::OsString,
@@ -22,7 +22,7 @@ use super::{
     failure::Failure,
 };
 
-/// This command with those of its options that also apply to the next program.
+/// This command with the options that also apply to the next program.
 pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
     let mut command: Vec<OsString> = vec!["longma".into(), "run".into()];
     let mut option = |name: &str, value: Option<OsString>| {

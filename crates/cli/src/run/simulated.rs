@@ -405,8 +405,7 @@ fn open_champsim(path: &Path) -> Result<Output, Failure> {
         .map_err(|error| Failure::host(&format!("write the trace to {}", path.display()), &error))
 }
 
-/// Checks before the run that a result can be written after it. Removes the file if this creates it, so that a failed
-/// run leaves none.
+/// Checks before the run that a result can be written after it. Removes a file created here if the run fails.
 fn writable(path: &Path) -> Result<(), Failure> {
     let is_new = !path.exists();
     let opened = fs::OpenOptions::new().create(true).append(true).open(path).map(drop);

@@ -18,7 +18,7 @@ const TOP: f64 = 26.0;
 pub struct Mean {
     /// The measured quantity.
     pub label: String,
-    /// The group that it belongs to, which decides its colour.
+    /// Its group, which determines its colour.
     pub group: usize,
     /// The mean and its interval.
     pub interval: Interval,
