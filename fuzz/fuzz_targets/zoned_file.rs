@@ -48,7 +48,8 @@ fuzz_target!(|data: &[u8]| {
         // The first pages are the header and two checkpoints, followed by the log.
         let index = u64::from(place % 8);
         if place & 0x40 != 0 {
-            // The last pages are the write-pointer table, the checksums and a header. A slot gets the number of a zone.
+            // The last pages are the write-pointer table, the checksums and a header. A slot receives the number of a
+            // zone.
             let (page_of, zone) = (u64::from(place >> 4 & 3), u32::from(place & 3));
             if page_of == 0 {
                 page.resize(SLOT, 0);

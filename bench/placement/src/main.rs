@@ -105,7 +105,7 @@ enum What {
         #[arg(long)]
         rate: Option<f64>,
     },
-    /// Run one of its schedulers.
+    /// Run one of the benchmark's schedulers.
     #[command(hide = true)]
     Scheduler {
         #[arg(long)]

@@ -39,7 +39,7 @@ pub fn measure(cores: Cores, server: impl FnOnce(), client: impl FnOnce() -> f64
     measure_many(cores, 1, |_| server.take().into_iter().for_each(|server| server()), client)
 }
 
-/// The same with several servers, which share the second core. Each gets its number.
+/// The same with several servers, which share the second core. Each receives its number.
 pub fn measure_many(
     cores: Cores,
     servers: usize,

@@ -20,13 +20,13 @@ pub enum Library {
     Iceoryx,
 }
 
-/// Publishes a message that is filled with this byte; waits for room.
+/// Publishes a message filled with this byte; waits for space.
 type Publish = Box<dyn FnMut(u8)>;
 /// Copies the next message into a buffer, if there is one.
 type Receive = Box<dyn FnMut(&mut [u8]) -> bool>;
 
 fn service(name: &str) -> Topic<ipc::Service, [u8], ()> {
-    // Nodes last as long as the process, which is a child of this benchmark.
+    // Nodes exist as long as the process, which is a child of this benchmark.
     let node = Box::leak(Box::new(NodeBuilder::new().create::<ipc::Service>().expect("a node")));
     let name = ServiceName::new(name).expect("a name");
     let builder = node.service_builder(&name).publish_subscribe::<[u8]>();
@@ -63,7 +63,7 @@ impl Library {
                 Box::new(move |value| {
                     let _ = &service;
                     let mut sample = publisher.loan_slice_uninit(bytes).expect("a sample");
-                    // The same as `fill` does for the other library.
+                    // Does the same as `fill` for the other library.
                     sample.payload_mut().fill(std::mem::MaybeUninit::new(value));
                     // SAFETY: all bytes are initialized.
                     unsafe { sample.assume_init() }.send().expect("room");

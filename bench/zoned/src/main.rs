@@ -38,7 +38,8 @@ pub struct Options {
     /// Memory limit of an engine's process, including its page cache, in MiB [default: twice --cache-mib].
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 20), conflicts_with = "no_memory_limit")]
     memory_mib: Option<u64>,
-    /// Do not limit memory, for systems without usable control groups. LMDB then has a larger cache than the others.
+    /// Do not limit memory, for systems without usable control groups. LMDB then has a larger cache than the other
+    /// engines.
     #[arg(long)]
     no_memory_limit: bool,
     /// Measure only this engine; may be repeated.

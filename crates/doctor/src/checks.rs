@@ -1,5 +1,5 @@
-//! The checks of `longma doctor`. Each examines a part of the host and lists the commands that need it, those that work
-//! without it, and how to get it on Debian.
+//! The checks of `longma doctor`. Each check examines a part of the host, and lists the commands that need it, the
+//! commands that work without it, and how to install it on Debian.
 
 use crate::{probes, programs, system};
 

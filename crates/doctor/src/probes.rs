@@ -91,7 +91,7 @@ pub fn landlock() -> Found {
     /// The first version that restricts signals.
     const NEEDED: i64 = 6;
     const VERSION_FLAG: u32 = 1;
-    // SAFETY: with this flag the kernel wants a null pointer and a size of 0, and returns a number.
+    // SAFETY: with this flag the kernel requires a null pointer and a size of 0, and returns a number.
     let version = unsafe {
         libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0, VERSION_FLAG)
     };

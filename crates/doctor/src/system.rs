@@ -69,7 +69,7 @@ pub fn libvirt() -> Result<String, String> {
 pub fn host() -> String {
     let mut text = String::new();
     let name = rustix::system::uname();
-    // Omit the other fields of uname: one is the host's name.
+    // Omit the other fields of uname, one of which is the host's name.
     for (what, value) in
         [("kernel", name.release()), ("built", name.version()), ("architecture", name.machine())]
     {

@@ -138,7 +138,7 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
     rows
 }
 
-/// Describes what a domain that the service does not manage uses.
+/// Describes the resources used by a domain that the service does not manage.
 fn foreign_line(domain: &ForeignDomain) -> String {
     if !domain.running {
         return format!("{}: shut off", domain.name);

@@ -1,4 +1,4 @@
-//! `longma placement import`: makes a virtual machine of a libvirt domain that the service did not create.
+//! `longma placement import`: turns a libvirt domain that the service did not create into a virtual machine.
 
 use super::Outcome;
 use super::connection::{ConnectionOptions, FormatOptions};

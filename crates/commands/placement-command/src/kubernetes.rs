@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Arguments of `longma placement kubernetes-labels`.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The kubelet's folder, whose checkpoints tell which CPUs and how much memory pods have.
+    /// The kubelet's folder, whose checkpoints list the CPUs and memory assigned to pods.
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/kubelet")]
     kubelet: PathBuf,
     /// Read /sys and /proc below this folder, for a container that sees the host's files elsewhere.

@@ -86,7 +86,7 @@ enum PlacementCommand {
     /// Reports which virtual machines access remote memory, the cost, and the commands that fix it. Also covers virtual
     /// machines that longma did not create.
     Watch(watch::WatchArguments),
-    /// Make a virtual machine of a libvirt domain of this host that is shut off and that longma did not create.
+    /// Turn a libvirt domain of this host into a virtual machine; it must be shut off and not created by longma.
     ///
     /// The scheduler chooses its host, on which the domain's disks must exist.
     Import(import::Arguments),

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub struct Arguments {
     #[command(flatten)]
     one: VmArguments,
-    /// The host to migrate to [default: the one that is best for it].
+    /// The host to migrate to [default: the best one].
     #[arg(long, value_name = "HOST")]
     to: Option<String>,
 }
@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     print_line(&format!("virtual machine {} ({}) migrated: {host}, node {nodes}", vm.id, vm.request.name))
 }
 
-/// Waits until a host is empty, and prints which virtual machines leave. Ends with status 1 if some stay.
+/// Waits until a host is empty, and prints each virtual machine that leaves it. Exits with status 1 if some stay.
 pub fn wait_until_empty(client: &Client, host: &str, patience: u64) -> Outcome {
     let end = Instant::now() + Duration::from_secs(patience);
     let mut left: BTreeMap<i64, String> = BTreeMap::new();

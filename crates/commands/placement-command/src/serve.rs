@@ -78,9 +78,8 @@ struct HostArguments {
     reserved_memory: Option<MemoryReserve>,
 }
 
-/// Memory that a virtual machine takes on libvirt hosts besides its guest memory. QEMU 7.2 without a guest takes
-/// 21 MiB of its own, 12 MiB of program files and 0.5 MiB for each virtual CPU; disks, network and running guests add to
-/// that.
+/// Memory that a virtual machine takes on libvirt hosts besides its guest memory. QEMU 7.2 without a guest uses 21 MiB
+/// of private memory, 12 MiB of program files and 0.5 MiB per virtual CPU; disks, network and a running guest use more.
 const LIBVIRT_OVERHEAD: Overhead = Overhead { fixed_mib: 48, vcpu_mib: 4 };
 
 fn whole_mib(text: &str) -> Result<u64, String> {

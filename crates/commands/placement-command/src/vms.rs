@@ -80,7 +80,7 @@ pub struct ResizeArguments {
 pub struct RebindArguments {
     #[command(flatten)]
     one: VmArguments,
-    /// Nodes that it may use, for example 2 or 2,3 [default: all that it is not on].
+    /// Nodes that it may use, for example 2 or 2,3 [default: all except its current ones].
     #[arg(long, value_delimiter = ',')]
     nodes: Vec<u32>,
 }

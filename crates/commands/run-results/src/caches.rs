@@ -15,11 +15,11 @@ pub struct CacheAccesses {
     pub missed_by_kind: [u64; 3],
 }
 
-/// The kinds of accesses that have separate columns, as named in the statistics.
+/// The access types that have separate columns, as named in the statistics.
 const KINDS: [&str; 3] = ["load", "store", "fetch"];
 
 impl CacheAccesses {
-    /// Adds a count of the statistics with this name, if it is one of accesses or misses.
+    /// Adds the statistic called `name` if it counts accesses or misses.
     fn add(&mut self, figure: &str, count: u64) {
         for (index, kind) in KINDS.iter().enumerate() {
             match figure.strip_prefix(kind) {
@@ -57,7 +57,8 @@ pub fn caches(statistics: &Statistics) -> BTreeMap<&str, CacheAccesses> {
     caches
 }
 
-/// Accesses to the one cache whose statistics are named `part`, such as `core0.l1d` or `l3-1`; `None` if there were none.
+/// Accesses to the single cache whose statistics are named `part`, such as `core0.l1d` or `l3-1`; `None` if there were
+/// none.
 pub fn cache(statistics: &Statistics, part: &str) -> Option<CacheAccesses> {
     let mut accesses = CacheAccesses::default();
     for figure in ["loads", "stores", "fetches", "load_misses", "store_misses", "fetch_misses"] {

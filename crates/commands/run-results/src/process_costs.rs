@@ -1,5 +1,5 @@
-//! The costs of a functional run: of all programs of a process, as perf-stat(1) counts them. When the host's execve starts
-//! the command again, the next one gets the costs so far in a file.
+//! The costs of a functional run: of all programs of a process, as perf-stat(1) counts them. When an execve on the host
+//! restarts the command, a file passes it the costs so far.
 
 use longma_runner::{profile::FunctionShare, symbols::CodeLocation};
 use serde::{Deserialize, Serialize};

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Any kind of device.
+/// A device of any type.
 pub type Device = Arc<dyn ZonedDevice>;
 
 /// Name of a device in memory, which lives as long as the command.

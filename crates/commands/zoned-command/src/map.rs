@@ -13,13 +13,13 @@ pub enum Map {
     Runs(runs::Store<Device>),
 }
 
-/// A result whose error is for the user.
+/// A result whose error is a message for the user.
 type Fallible<T> = Result<T, Box<dyn Error>>;
 
 /// Number of attempts of a change that fails for lack of space: each attempt continues a merge, which frees space.
 const MAX_ATTEMPTS: u32 = 1_000_000;
 
-/// The settings of sorted runs that correspond to those of a tree.
+/// Converts the settings of a tree to the corresponding settings of sorted runs.
 pub fn runs_options(options: &Options) -> runs::Options {
     let durability = match options.durability {
         Durability::EachBatch => runs::Durability::EachBatch,
@@ -28,7 +28,7 @@ pub fn runs_options(options: &Options) -> runs::Options {
     runs::Options { durability, ..runs::Options::with_cache(options.cache_bytes) }
 }
 
-/// The layout of the map on a device. A device without one counts as having a tree.
+/// The layout of the map on a device. A device without a map is treated as if it had a tree.
 pub fn layout_of(device: &Device) -> Fallible<Layout> {
     // Formatting for a tree keeps some of the zones that hold the manifest of runs.
     let is_runs = Store::info(device).is_err() && runs::Store::is_on(device)?;

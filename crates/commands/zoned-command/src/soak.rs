@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         )
         .into());
     }
-    // The leaves may be in memory twice: on the device and in the cache.
+    // With a device in memory, leaves may occupy memory twice: on the device and in the cache.
     arguments.new.fits_into_memory(arguments.fill, 2 * arguments.load.cache_bytes())?;
     let map = Store::open(arguments.new.format(Layout::Tree)?, arguments.load.options())?;
     let options = SoakOptions {

@@ -21,7 +21,7 @@ impl SplitMix64 {
         Self { state: seed }
     }
 
-    /// The seed of the numbers that are still to come.
+    /// The seed from which the remaining numbers follow.
     pub const fn state(&self) -> u64 {
         self.state
     }

@@ -37,7 +37,7 @@ pub fn escape_json(json: &str) -> String {
     text
 }
 
-/// Quotes a word for a POSIX shell, if it has to be quoted.
+/// Quotes a word for a POSIX shell if necessary.
 pub fn quote_for_shell(word: &str) -> String {
     let is_plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ',' | '/' | ':' | '@' | '+');

@@ -22,7 +22,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// True if the figure is shown even when it did not change.
+    /// Whether the figure is shown even if it did not change.
     pub fn is_headline(&self) -> bool {
         self.name.starts_with(HEADLINE)
     }
