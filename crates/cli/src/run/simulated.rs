@@ -523,7 +523,7 @@ impl Outcome {
             && !is_asked.load(Ordering::Relaxed)
         {
             messages.line(&format!(
-                "longma: nothing was saved in {}: the program neither began a region of interest nor requested a checkpoint; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
+                "longma: no checkpoint was written to {}: the program neither began a region of interest nor requested a checkpoint; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
                 path.display()
             ));
         }

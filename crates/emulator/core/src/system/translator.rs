@@ -171,8 +171,9 @@ impl Entry {
     pub unsafe fn run(self, frame: *mut Frame, host: u64) -> Exit {
         use crate::cpu::ExitReason;
         type Enter = unsafe extern "sysv64" fn(*mut u8, u64) -> u32;
-        // SAFETY: `enter` was written with exactly this signature and preserves callee-saved registers. The caller
-        // ensures the rest.
+        // SAFETY: the address is that of the trampoline `enter`, which has exactly this signature and preserves the
+        // callee-saved registers. The trampoline takes the frame's address plus `BASE_BIAS`, which is inside the frame.
+        // The caller ensures that `host` and the frame's entries are valid.
         let reason = unsafe {
             let enter = std::mem::transmute::<u64, Enter>(self.0);
             enter(frame.cast::<u8>().add(crate::jit::BASE_BIAS as usize), host)

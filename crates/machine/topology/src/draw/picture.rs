@@ -116,7 +116,6 @@ impl Renderer<'_> {
     }
 
     fn chip(&self, chip: &Chip, name: &str, numbers: &mut Numbers) -> Element {
-        let title = chip.title.clone().unwrap_or_default();
         let mut inside = Vec::new();
         let towards_cores = |x: &&Crossbar| x.masters.iter().any(|m| &**m == "cores");
         inside.extend(chip.crossbars.iter().filter(|x| !towards_cores(x)).map(crossbar));
@@ -151,7 +150,7 @@ impl Renderer<'_> {
             };
             inside.push(Element::Flow(chip.ports.iter().map(port).collect()));
         }
-        Element::Box { kind: Kind::Chip, lines: vec![join(&[Some(name.into()), Some(title)])], inside }
+        Element::Box { kind: Kind::Chip, lines: vec![join(&[Some(name.into()), chip.title.clone()])], inside }
     }
 
     /// The caches shared by all parts below, largest level first, each in one or two lines of text.

@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_av_open; so below.
+        // SAFETY: fi_av_open requires valid arguments, here and in the blocks below.
         let (domain, attributes) = unsafe { (object::<DomainObject>(domain)?, read(attributes)?) };
         if !matches!(attributes.r#type, AV_UNSPEC | AV_MAP | AV_TABLE) {
             return Err(libc::EINVAL);
@@ -77,7 +77,7 @@ pub(super) unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         unsafe {
             // An endpoint uses it.
             if Arc::strong_count(&object::<AddressVectorObject>(fid)?.vector) > 1 {
@@ -90,7 +90,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 
 unsafe extern "C" fn bind(fid: *mut Fid, queue: *mut Fid, _flags: u64) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_av_bind.
+        // SAFETY: fi_av_bind requires valid arguments.
         let (vector, queue) =
             unsafe { (object::<AddressVectorObject>(fid)?, object::<EventQueueObject>(queue)?) };
         *vector.events.lock().ignore_poison() = Some(queue.queue.clone());
@@ -129,7 +129,7 @@ unsafe extern "C" fn insert(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_av_insert; so below.
+        // SAFETY: fi_av_insert requires valid arguments, here and in the blocks below.
         let vector = unsafe { object::<AddressVectorObject>(vector)? };
         if flags & !MORE != 0 {
             return Err(EBADFLAGS);
@@ -174,7 +174,7 @@ unsafe extern "C" fn insertsvc(
     _context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_av_insertsvc; so below.
+        // SAFETY: fi_av_insertsvc requires valid arguments, here and in the blocks below.
         let vector = unsafe { object::<AddressVectorObject>(vector)? };
         let text = |pointer: *const c_char| {
             // SAFETY: the strings end with a zero byte.
@@ -195,7 +195,7 @@ unsafe extern "C" fn insertsvc(
 
 unsafe extern "C" fn remove(vector: *mut FidAv, numbers: *mut u64, count: usize, _flags: u64) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_av_remove; so below.
+        // SAFETY: fi_av_remove requires valid arguments, here and in the blocks below.
         let vector = unsafe { object::<AddressVectorObject>(vector)? };
         if numbers.is_null() && count > 0 {
             return Err(libc::EINVAL);
@@ -219,7 +219,7 @@ unsafe extern "C" fn lookup(
     length: *mut usize,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_av_lookup; so below.
+        // SAFETY: fi_av_lookup requires valid arguments, here and in the blocks below.
         let vector = unsafe { object::<AddressVectorObject>(vector)? };
         let name = vector.vector.name(number).ok_or(libc::EINVAL)?;
         // SAFETY: as above.
@@ -241,7 +241,7 @@ pub(super) unsafe fn copy_address(
     length: *mut usize,
     may_be_cut: bool,
 ) -> Result<usize, i32> {
-    // SAFETY: guaranteed by the caller; so below.
+    // SAFETY: guaranteed by the caller, here and in the blocks below.
     let length = unsafe { length.as_mut() }.ok_or(libc::EINVAL)?;
     let bytes = name.to_address(format);
     let available = std::mem::replace(length, bytes.len());
@@ -260,7 +260,7 @@ unsafe extern "C" fn straddr(
     buffer: *mut c_char,
     length: *mut usize,
 ) -> *const c_char {
-    // SAFETY: the arguments of fi_av_straddr.
+    // SAFETY: fi_av_straddr requires valid arguments.
     let text = unsafe {
         object::<AddressVectorObject>(vector).ok().and_then(|vector| {
             let format = vector.domain.format;

@@ -92,7 +92,7 @@ impl Call {
                 return Err(libc::EOPNOTSUPP);
             }
             let size = size_of_type(self.datatype).ok_or(libc::EOPNOTSUPP)?;
-            // SAFETY: the arguments of a function of atomics; so below.
+            // SAFETY: functions of atomics require valid arguments, here and in the blocks below.
             let (operands, compares, results) = unsafe {
                 (
                     self.operands.buffer(size)?,
@@ -131,7 +131,7 @@ fn transfer(kind: u64, peer: u64, context: *mut c_void, flags: Option<u64>) -> T
 }
 
 /// A call with a message structure.
-// SAFETY: the pointers are those of fi_atomicmsg and its relatives.
+// SAFETY: fi_atomicmsg and its variants require valid pointers.
 unsafe fn from_message(
     endpoint: *mut FidEp,
     message: *const MsgAtomic,
@@ -139,7 +139,7 @@ unsafe fn from_message(
     results: Option<Values>,
     flags: u64,
 ) -> isize {
-    // SAFETY: the arguments of fi_atomicmsg or its relatives.
+    // SAFETY: fi_atomicmsg and its variants require valid arguments.
     unsafe {
         let Ok(message) = read(message) else { return -(libc::EINVAL as isize) };
         let Ok([target]) = vector(message.rma_iov, message.rma_iov_count) else {
@@ -175,7 +175,7 @@ unsafe extern "C" fn write(
     let operands = Values::One(buffer, count);
     let target = Target { key, address };
     let call = Call { target, datatype, operation, operands, compares: None, results: None };
-    // SAFETY: the arguments of fi_atomic.
+    // SAFETY: fi_atomic requires valid arguments.
     unsafe { call.start(endpoint, transfer(WRITE, peer, context, None)) }
 }
 
@@ -194,12 +194,12 @@ unsafe extern "C" fn writev(
     let operands = Values::Vector(values, count);
     let target = Target { key, address };
     let call = Call { target, datatype, operation, operands, compares: None, results: None };
-    // SAFETY: the arguments of fi_atomicv.
+    // SAFETY: fi_atomicv requires valid arguments.
     unsafe { call.start(endpoint, transfer(WRITE, peer, context, None)) }
 }
 
 unsafe extern "C" fn writemsg(endpoint: *mut FidEp, message: *const MsgAtomic, flags: u64) -> isize {
-    // SAFETY: the arguments of fi_atomicmsg.
+    // SAFETY: fi_atomicmsg requires valid arguments.
     unsafe { from_message(endpoint, message, None, None, flags) }
 }
 
@@ -217,7 +217,7 @@ unsafe extern "C" fn inject(
     let target = Target { key, address };
     let call = Call { target, datatype, operation, operands, compares: None, results: None };
     let injected = Transfer { is_injected: true, ..transfer(WRITE, peer, std::ptr::null_mut(), None) };
-    // SAFETY: the arguments of fi_inject_atomic.
+    // SAFETY: fi_inject_atomic requires valid arguments.
     unsafe { call.start(endpoint, injected) }
 }
 
@@ -243,7 +243,7 @@ unsafe extern "C" fn readwrite(
         compares: None,
         results: Some(Values::One(results, count)),
     };
-    // SAFETY: the arguments of fi_fetch_atomic.
+    // SAFETY: fi_fetch_atomic requires valid arguments.
     unsafe { call.start(endpoint, transfer(READ, peer, context, None)) }
 }
 
@@ -270,7 +270,7 @@ unsafe extern "C" fn readwritev(
         compares: None,
         results: Some(Values::Vector(results, result_count)),
     };
-    // SAFETY: the arguments of fi_fetch_atomicv.
+    // SAFETY: fi_fetch_atomicv requires valid arguments.
     unsafe { call.start(endpoint, transfer(READ, peer, context, None)) }
 }
 
@@ -282,7 +282,7 @@ unsafe extern "C" fn readwritemsg(
     result_count: usize,
     flags: u64,
 ) -> isize {
-    // SAFETY: the arguments of fi_fetch_atomicmsg.
+    // SAFETY: fi_fetch_atomicmsg requires valid arguments.
     unsafe { from_message(endpoint, message, None, Some(Values::Vector(results, result_count)), flags) }
 }
 
@@ -310,7 +310,7 @@ unsafe extern "C" fn compwrite(
         compares: Some(Values::One(compares, count)),
         results: Some(Values::One(results, count)),
     };
-    // SAFETY: the arguments of fi_compare_atomic.
+    // SAFETY: fi_compare_atomic requires valid arguments.
     unsafe { call.start(endpoint, transfer(READ, peer, context, None)) }
 }
 
@@ -340,7 +340,7 @@ unsafe extern "C" fn compwritev(
         compares: Some(Values::Vector(compares, compare_count)),
         results: Some(Values::Vector(results, result_count)),
     };
-    // SAFETY: the arguments of fi_compare_atomicv.
+    // SAFETY: fi_compare_atomicv requires valid arguments.
     unsafe { call.start(endpoint, transfer(READ, peer, context, None)) }
 }
 
@@ -357,7 +357,7 @@ unsafe extern "C" fn compwritemsg(
 ) -> isize {
     let (compares, results) =
         (Values::Vector(compares, compare_count), Values::Vector(results, result_count));
-    // SAFETY: the arguments of fi_compare_atomicmsg.
+    // SAFETY: fi_compare_atomicmsg requires valid arguments.
     unsafe { from_message(endpoint, message, Some(compares), Some(results), flags) }
 }
 
@@ -382,17 +382,17 @@ unsafe fn give_count(count: *mut usize, found: Result<(usize, usize), i32>) -> i
 }
 
 unsafe extern "C" fn writevalid(_: *mut FidEp, datatype: u32, operation: u32, count: *mut usize) -> i32 {
-    // SAFETY: the arguments of fi_atomicvalid.
+    // SAFETY: fi_atomicvalid requires valid arguments.
     unsafe { give_count(count, valid(datatype, operation, false, false)) }
 }
 
 unsafe extern "C" fn readwritevalid(_: *mut FidEp, datatype: u32, operation: u32, count: *mut usize) -> i32 {
-    // SAFETY: the arguments of fi_fetch_atomicvalid.
+    // SAFETY: fi_fetch_atomicvalid requires valid arguments.
     unsafe { give_count(count, valid(datatype, operation, true, false)) }
 }
 
 unsafe extern "C" fn compwritevalid(_: *mut FidEp, datatype: u32, operation: u32, count: *mut usize) -> i32 {
-    // SAFETY: the arguments of fi_compare_atomicvalid.
+    // SAFETY: fi_compare_atomicvalid requires valid arguments.
     unsafe { give_count(count, valid(datatype, operation, true, true)) }
 }
 

@@ -45,7 +45,7 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_cq_open; so below.
+        // SAFETY: fi_cq_open requires valid arguments, here and in the blocks below.
         let (domain, attributes) = unsafe { (object::<DomainObject>(domain)?, read(attributes)?) };
         let may_wait = match attributes.wait_obj {
             WAIT_NONE => false,
@@ -74,7 +74,7 @@ pub(super) unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         unsafe {
             if object::<CompletionQueueObject>(fid)?.queue.watched.is_used() {
                 return Err(libc::EBUSY);
@@ -108,7 +108,7 @@ impl CompletionQueueObject {
 }
 
 unsafe extern "C" fn read_entries(queue: *mut FidCq, entries: *mut c_void, count: usize) -> isize {
-    // SAFETY: the arguments of fi_cq_read.
+    // SAFETY: fi_cq_read requires valid arguments.
     unsafe { readfrom(queue, entries, count, std::ptr::null_mut()) }
 }
 
@@ -119,7 +119,7 @@ unsafe extern "C" fn readfrom(
     sources: *mut u64,
 ) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_cq_readfrom; so below.
+        // SAFETY: fi_cq_readfrom requires valid arguments, here and in the blocks below.
         let queue = unsafe { object::<CompletionQueueObject>(queue)? };
         if entries.is_null() && count > 0 {
             return Err(libc::EINVAL);
@@ -140,7 +140,7 @@ unsafe extern "C" fn sread(
     condition: *const c_void,
     timeout: i32,
 ) -> isize {
-    // SAFETY: the arguments of fi_cq_sread.
+    // SAFETY: fi_cq_sread requires valid arguments.
     unsafe { sreadfrom(queue, entries, count, std::ptr::null_mut(), condition, timeout) }
 }
 
@@ -153,7 +153,7 @@ unsafe extern "C" fn sreadfrom(
     timeout: i32,
 ) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_cq_sreadfrom; so below.
+        // SAFETY: fi_cq_sreadfrom requires valid arguments, here and in the blocks below.
         let queue = unsafe { object::<CompletionQueueObject>(queue)? };
         if !queue.may_wait {
             return Err(libc::ENOSYS);
@@ -176,7 +176,7 @@ pub(super) fn time_limit(timeout: i32) -> Option<Duration> {
 
 unsafe extern "C" fn readerr(queue: *mut FidCq, entry: *mut CqErrEntry, _flags: u64) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_cq_readerr; so below.
+        // SAFETY: fi_cq_readerr requires valid arguments, here and in the blocks below.
         let (queue, entry) =
             unsafe { (object::<CompletionQueueObject>(queue)?, entry.as_mut().ok_or(libc::EINVAL)?) };
         let completed = queue.queue.take_failure().ok_or(libc::EAGAIN)?;
@@ -214,7 +214,7 @@ unsafe extern "C" fn strerror(
     // The program's buffer is optional; without one the text must be static.
     static TEXTS: std::sync::Mutex<Vec<&'static std::ffi::CStr>> = std::sync::Mutex::new(Vec::new());
     let text = reason_text(reason);
-    // SAFETY: the arguments of fi_cq_strerror.
+    // SAFETY: fi_cq_strerror requires valid arguments.
     let copied = unsafe { copy_text(text, buffer, length) };
     if !copied.is_null() {
         return copied;

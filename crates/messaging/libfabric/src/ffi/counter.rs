@@ -34,7 +34,7 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_cntr_open; so below.
+        // SAFETY: fi_cntr_open requires valid arguments, here and in the blocks below.
         let (domain, attributes) = unsafe { (object::<DomainObject>(domain)?, read(attributes)?) };
         if !matches!(attributes.wait_obj, WAIT_NONE | WAIT_UNSPEC | WAIT_YIELD) {
             return Err(libc::ENOSYS);
@@ -51,7 +51,7 @@ pub(super) unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         unsafe {
             if object::<CounterObject>(fid)?.counter.watched.is_used() {
                 return Err(libc::EBUSY);

@@ -76,7 +76,7 @@ impl Transfer {
         result(|| {
             // SAFETY: guaranteed by the caller.
             let buffer = unsafe { memory.buffer()? };
-            // SAFETY: the endpoint is the argument of a function of endpoints.
+            // SAFETY: functions of endpoints require a valid endpoint.
             unsafe { self.start_from(endpoint, Source::Buffer(buffer), action) }
         })
     }

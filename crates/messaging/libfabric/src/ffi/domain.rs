@@ -77,10 +77,10 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_domain; so below.
+        // SAFETY: fi_domain requires valid arguments, here and in the blocks below.
         let (fabric, info) = unsafe { (fabric::get(fabric)?, read(info)?) };
         let format = info::address_format(info.addr_format).ok_or(libc::EINVAL)?;
-        // SAFETY: the attributes belong to the information.
+        // SAFETY: the attributes are null or those of the information.
         let mr_mode = unsafe { info.domain_attr.as_ref() }.map_or(0, |attributes| attributes.mr_mode);
         let shared = Arc::new(Shared {
             nic: fabric.nic,
@@ -115,13 +115,13 @@ pub(super) unsafe extern "C" fn open_with_flags(
     if flags != 0 {
         return -crate::abi::constants::EBADFLAGS;
     }
-    // SAFETY: the arguments of fi_domain.
+    // SAFETY: fi_domain requires valid arguments.
     unsafe { open(fabric, info, result, context) }
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         unsafe {
             if Arc::strong_count(&object::<DomainObject>(fid)?.domain) > 1 {
                 return Err(libc::EBUSY);

@@ -104,9 +104,9 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_endpoint; so below.
+        // SAFETY: fi_endpoint requires valid arguments, here and in the blocks below.
         let (domain, info) = unsafe { (object::<DomainObject>(domain)?.domain.clone(), read(info)?) };
-        // SAFETY: the attributes belong to the information; so below.
+        // SAFETY: the attributes are null or those of the information, here and in the blocks below.
         let kind = unsafe { info.ep_attr.as_ref() }.map_or(EP_UNSPEC, |attributes| attributes.r#type);
         if !matches!(kind, EP_UNSPEC | EP_RDM | EP_MSG) {
             return Err(libc::EINVAL);
@@ -178,7 +178,7 @@ pub(super) unsafe extern "C" fn open_with_flags(
     if flags != 0 {
         return -EBADFLAGS;
     }
-    // SAFETY: the arguments of fi_endpoint.
+    // SAFETY: fi_endpoint requires valid arguments.
     unsafe { open(domain, info, result, context) }
 }
 
@@ -206,7 +206,7 @@ impl EndpointObject {
         let class = unsafe { read(other)? }.fclass;
         match class {
             CLASS_AV => {
-                // SAFETY: as above; so below.
+                // SAFETY: as above, here and in the blocks below.
                 bindings.vector = Some(unsafe { object::<AddressVectorObject>(other)? }.vector.clone());
             }
             CLASS_CQ => {
@@ -326,13 +326,13 @@ impl EndpointObject {
 }
 
 unsafe extern "C" fn bind(fid: *mut Fid, other: *mut Fid, flags: u64) -> i32 {
-    // SAFETY: the arguments of fi_ep_bind.
+    // SAFETY: fi_ep_bind requires valid arguments.
     status(|| unsafe { object::<EndpointObject>(fid) }?.bind(other, flags))
 }
 
 unsafe extern "C" fn control(fid: *mut Fid, command: i32, argument: *mut c_void) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_control; so below.
+        // SAFETY: fi_control requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<EndpointObject>(fid)? };
         if command == ENABLE {
             return endpoint.enable();
@@ -355,7 +355,7 @@ unsafe extern "C" fn control(fid: *mut Fid, command: i32, argument: *mut c_void)
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         unsafe { take::<EndpointObject>(fid) }?.close();
         Ok(0)
     })
@@ -363,7 +363,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 
 unsafe extern "C" fn cancel(fid: *mut Fid, context: *mut c_void) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_cancel.
+        // SAFETY: fi_cancel requires valid arguments.
         let endpoint = unsafe { object::<EndpointObject>(fid)? }.enabled()?;
         match endpoint.state().cancel(context.expose_provenance()) {
             true => Ok(0),
@@ -380,7 +380,7 @@ unsafe extern "C" fn getopt(
     length: *mut usize,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_getopt; so below.
+        // SAFETY: fi_getopt requires valid arguments, here and in the blocks below.
         let (endpoint, length) =
             unsafe { (object::<EndpointObject>(fid)?, length.as_mut().ok_or(libc::EINVAL)?) };
         let found = match (level, option) {
@@ -406,7 +406,7 @@ unsafe extern "C" fn setopt(
     length: usize,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_setopt; so below.
+        // SAFETY: fi_setopt requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<EndpointObject>(fid)? };
         if (level, option) != (OPT_ENDPOINT, OPT_MIN_MULTI_RECV) {
             return Err(libc::ENOPROTOOPT);
@@ -427,7 +427,7 @@ unsafe extern "C" fn size_left(_: *mut FidEp) -> isize {
 
 unsafe extern "C" fn setname(fid: *mut Fid, address: *mut c_void, length: usize) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_setname; so below.
+        // SAFETY: fi_setname requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<EndpointObject>(fid)? };
         if address.is_null() || length == 0 {
             return Err(libc::EINVAL);
@@ -445,7 +445,7 @@ unsafe extern "C" fn setname(fid: *mut Fid, address: *mut c_void, length: usize)
 
 unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, length: *mut usize) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_getname; so below.
+        // SAFETY: fi_getname requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<EndpointObject>(fid)? };
         let name = *endpoint.name.lock().ignore_poison();
         // SAFETY: as above.
@@ -466,7 +466,7 @@ unsafe extern "C" fn connect(
 ) -> i32 {
     status(|| {
         check_data(length)?;
-        // SAFETY: the arguments of fi_connect; so below.
+        // SAFETY: fi_connect requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<EndpointObject>(endpoint)? };
         if !endpoint.is_connected {
             return Err(libc::ENOSYS);
@@ -508,7 +508,7 @@ unsafe extern "C" fn shutdown(endpoint: *mut FidEp, _flags: u64) -> i32 {
 
 unsafe extern "C" fn getpeer(endpoint: *mut FidEp, address: *mut c_void, length: *mut usize) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_getpeer; so below.
+        // SAFETY: fi_getpeer requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<EndpointObject>(endpoint)? };
         let peer = (*endpoint.peer.lock().ignore_poison()).ok_or(libc::ENOTCONN)?;
         // SAFETY: as above.

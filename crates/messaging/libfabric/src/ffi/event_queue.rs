@@ -85,7 +85,7 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_eq_open; so below.
+        // SAFETY: fi_eq_open requires valid arguments, here and in the blocks below.
         let attributes = unsafe {
             super::fabric::check(fabric)?;
             read(attributes)?
@@ -105,7 +105,7 @@ pub(super) unsafe extern "C" fn open(
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         unsafe {
             if Arc::strong_count(&object::<EventQueueObject>(fid)?.queue) > 1 {
                 return Err(libc::EBUSY);
@@ -130,7 +130,7 @@ unsafe fn deliver(
     if length < event.bytes.len() || buffer.is_null() || number.is_null() {
         return Err(ETOOSMALL);
     }
-    // SAFETY: the arguments of fi_eq_read, checked above.
+    // SAFETY: the arguments of fi_eq_read are valid and were checked above.
     unsafe {
         *number = event.number;
         std::ptr::copy_nonoverlapping(event.bytes.as_ptr(), buffer.cast(), event.bytes.len());
@@ -150,7 +150,7 @@ unsafe extern "C" fn read_event(
     flags: u64,
 ) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_eq_read; so below.
+        // SAFETY: fi_eq_read requires valid arguments, here and in the blocks below.
         let queue = unsafe { object::<EventQueueObject>(queue)? };
         queue.queue.watched.progress();
         let mut events = queue.queue.events.lock().ignore_poison();
@@ -168,7 +168,7 @@ unsafe extern "C" fn sread(
     flags: u64,
 ) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_eq_sread; so below.
+        // SAFETY: fi_eq_sread requires valid arguments, here and in the blocks below.
         let queue = unsafe { object::<EventQueueObject>(queue)? };
         if !queue.may_wait {
             return Err(libc::ENOSYS);
@@ -198,7 +198,7 @@ unsafe extern "C" fn sread(
 
 unsafe extern "C" fn readerr(queue: *mut FidEq, entry: *mut EqErrEntry, _flags: u64) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_eq_readerr; so below.
+        // SAFETY: fi_eq_readerr requires valid arguments, here and in the blocks below.
         let (queue, entry) =
             unsafe { (object::<EventQueueObject>(queue)?, entry.as_mut().ok_or(libc::EINVAL)?) };
         let mut events = queue.queue.events.lock().ignore_poison();
@@ -224,7 +224,7 @@ unsafe extern "C" fn write(
     _flags: u64,
 ) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_eq_write; so below.
+        // SAFETY: fi_eq_write requires valid arguments, here and in the blocks below.
         let (queue, bytes) = unsafe {
             (object::<EventQueueObject>(queue)?, super::object::vector(buffer.cast::<u8>(), length)?)
         };
@@ -240,6 +240,6 @@ unsafe extern "C" fn strerror(
     buffer: *mut c_char,
     length: usize,
 ) -> *const c_char {
-    // SAFETY: the arguments of fi_eq_strerror.
+    // SAFETY: fi_eq_strerror requires valid arguments.
     unsafe { copy_text(reason_text(reason), buffer, length) }
 }

@@ -71,7 +71,7 @@ pub(super) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
-    // SAFETY: the argument of fi_close.
+    // SAFETY: fi_close requires a valid argument.
     status(|| unsafe { take::<FabricObject>(fid).map(|_| 0) })
 }
 
@@ -80,7 +80,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 /// # Errors
 /// `EINVAL`; the error of the system that refuses a resource.
 pub(super) unsafe fn get(pointer: *mut FidFabric) -> Result<Fabric, i32> {
-    // SAFETY: an argument of a function of fabrics.
+    // SAFETY: functions of fabrics require a valid fabric.
     let object = unsafe { object::<FabricObject>(pointer)? };
     if let Some(fabric) = object.fabric.get() {
         return Ok(fabric.clone());
@@ -98,7 +98,7 @@ pub(super) unsafe fn get(pointer: *mut FidFabric) -> Result<Fabric, i32> {
 /// # Errors
 /// `EINVAL`.
 pub(super) unsafe fn check(pointer: *mut FidFabric) -> Result<(), i32> {
-    // SAFETY: an argument of a function of fabrics.
+    // SAFETY: functions of fabrics require a valid fabric.
     unsafe { object::<FabricObject>(pointer) }.map(|object| {
         let _: &FidFabric = &object.fid;
     })

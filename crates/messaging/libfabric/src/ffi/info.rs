@@ -122,7 +122,7 @@ unsafe fn name_at(format: AddressFormat, address: *const c_void, length: usize) 
     if address.is_null() || length == 0 {
         return Ok(None);
     }
-    // SAFETY: the length belongs to the address.
+    // SAFETY: the address has this length.
     let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
     let name = Name::from_address(format, bytes);
     require(name.is_some(), "an address in the hints has another provider's format")?;
@@ -162,7 +162,7 @@ impl Request {
         let format = address_format(hints.addr_format);
         require(format.is_some(), "the format of addresses")?;
         request.format = format.unwrap_or(AddressFormat::String);
-        // SAFETY: guaranteed by the caller; so in the other calls.
+        // SAFETY: the caller ensures that the hints and all structures that they refer to are valid.
         unsafe {
             request.source = name_at(request.format, hints.src_addr, hints.src_addrlen)?;
             request.destination = name_at(request.format, hints.dest_addr, hints.dest_addrlen)?;

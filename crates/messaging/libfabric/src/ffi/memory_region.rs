@@ -42,7 +42,7 @@ unsafe fn register(
     result: *mut *mut FidMr,
     context: *mut c_void,
 ) -> Result<usize, i32> {
-    // SAFETY: the arguments of fi_mr_reg; so below.
+    // SAFETY: fi_mr_reg requires valid arguments, here and in the blocks below.
     let domain = unsafe { object::<DomainObject>(domain)? }.domain.clone();
     if result.is_null() || access & !(SEND | RECV | READ | WRITE | REMOTE_READ | REMOTE_WRITE) != 0 {
         return Err(libc::EINVAL);
@@ -85,7 +85,7 @@ unsafe extern "C" fn reg(
         if flags & !RMA_EVENT != 0 {
             return Err(EBADFLAGS);
         }
-        // SAFETY: the arguments of fi_mr_reg.
+        // SAFETY: fi_mr_reg requires valid arguments.
         unsafe { register(domain, &[segment], access, key, result, context) }
     })
 }
@@ -105,7 +105,7 @@ unsafe extern "C" fn regv(
         if flags & !RMA_EVENT != 0 {
             return Err(EBADFLAGS);
         }
-        // SAFETY: the arguments of fi_mr_regv.
+        // SAFETY: fi_mr_regv requires valid arguments.
         unsafe { register(domain, vector(segments, count)?, access, key, result, context) }
     })
 }
@@ -117,7 +117,7 @@ unsafe extern "C" fn regattr(
     result: *mut *mut FidMr,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_mr_regattr; so below.
+        // SAFETY: fi_mr_regattr requires valid arguments, here and in the blocks below.
         let attributes = unsafe { read(attributes)? };
         if flags & !RMA_EVENT != 0 {
             return Err(EBADFLAGS);
@@ -139,7 +139,7 @@ unsafe extern "C" fn regattr(
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         let region = unsafe { take::<MemoryRegionObject>(fid)? };
         region.domain.shared.keys.remove(region.fid.key);
         // Peers may be accessing the memory, which may be unmapped when this call returns.

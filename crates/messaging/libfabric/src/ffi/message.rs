@@ -49,7 +49,7 @@ unsafe extern "C" fn recv(
     source: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the arguments of fi_recv.
+    // SAFETY: fi_recv requires valid arguments.
     unsafe { post(source, context, None).post(endpoint, Memory::One(buffer, length)) }
 }
 
@@ -61,12 +61,12 @@ unsafe extern "C" fn recvv(
     source: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the arguments of fi_recvv.
+    // SAFETY: fi_recvv requires valid arguments.
     unsafe { post(source, context, None).post(endpoint, Memory::Vector(segments, count)) }
 }
 
 unsafe extern "C" fn recvmsg(endpoint: *mut FidEp, message: *const Msg, flags: u64) -> isize {
-    // SAFETY: the arguments of fi_recvmsg.
+    // SAFETY: fi_recvmsg requires valid arguments.
     unsafe {
         let Ok(message) = read(message) else { return -(libc::EINVAL as isize) };
         let memory = Memory::Vector(message.msg_iov, message.iov_count);
@@ -83,7 +83,7 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_send.
+    // SAFETY: fi_send requires valid arguments.
     unsafe { transfer(peer, context, None).start(endpoint, memory, message(None)) }
 }
 
@@ -96,12 +96,12 @@ unsafe extern "C" fn sendv(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::Vector(segments, count);
-    // SAFETY: the arguments of fi_sendv.
+    // SAFETY: fi_sendv requires valid arguments.
     unsafe { transfer(peer, context, None).start(endpoint, memory, message(None)) }
 }
 
 unsafe extern "C" fn sendmsg(endpoint: *mut FidEp, pointer: *const Msg, flags: u64) -> isize {
-    // SAFETY: the arguments of fi_sendmsg.
+    // SAFETY: fi_sendmsg requires valid arguments.
     unsafe {
         let Ok(argument) = read(pointer) else { return -(libc::EINVAL as isize) };
         let memory = Memory::Vector(argument.msg_iov, argument.iov_count);
@@ -112,7 +112,7 @@ unsafe extern "C" fn sendmsg(endpoint: *mut FidEp, pointer: *const Msg, flags: u
 
 unsafe extern "C" fn inject(endpoint: *mut FidEp, buffer: *const c_void, length: usize, peer: u64) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_inject.
+    // SAFETY: fi_inject requires valid arguments.
     unsafe { injected(peer).start(endpoint, memory, message(None)) }
 }
 
@@ -126,7 +126,7 @@ unsafe extern "C" fn senddata(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_senddata.
+    // SAFETY: fi_senddata requires valid arguments.
     unsafe { transfer(peer, context, None).start(endpoint, memory, message(Some(data))) }
 }
 
@@ -138,6 +138,6 @@ unsafe extern "C" fn injectdata(
     peer: u64,
 ) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_injectdata.
+    // SAFETY: fi_injectdata requires valid arguments.
     unsafe { injected(peer).start(endpoint, memory, message(Some(data))) }
 }

@@ -99,9 +99,9 @@ pub(super) unsafe extern "C" fn open(
     context: *mut c_void,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_passive_ep; so below.
+        // SAFETY: fi_passive_ep requires valid arguments, here and in the blocks below.
         let (fabric, info) = unsafe { (fabric::get(fabric)?, read(info)?) };
-        // SAFETY: the attributes belong to the information; so below.
+        // SAFETY: the attributes are null or those of the information, here and in the blocks below.
         let (kind, mr_mode) = unsafe {
             let kind = info.ep_attr.as_ref().map_or(EP_UNSPEC, |attributes| attributes.r#type);
             (kind, info.domain_attr.as_ref().map_or(0, |attributes| attributes.mr_mode))
@@ -140,7 +140,7 @@ pub(super) unsafe extern "C" fn open(
 
 unsafe extern "C" fn bind(fid: *mut Fid, queue: *mut Fid, _flags: u64) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_pep_bind.
+        // SAFETY: fi_pep_bind requires valid arguments.
         let (endpoint, queue) =
             unsafe { (object::<PassiveEndpointObject>(fid)?, object::<EventQueueObject>(queue)?) };
         *endpoint.events.lock().ignore_poison() = Some(queue.queue.clone());
@@ -155,7 +155,7 @@ unsafe extern "C" fn control(_: *mut Fid, command: i32, _: *mut c_void) -> i32 {
 
 unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
-        // SAFETY: the argument of fi_close.
+        // SAFETY: fi_close requires a valid argument.
         let endpoint = unsafe { take::<PassiveEndpointObject>(fid)? };
         let listening = endpoint.listening.lock().ignore_poison().take();
         if let Some(Listening { listener, thread, creator_pid }) = listening {
@@ -277,7 +277,7 @@ pub(super) unsafe fn take_request(handle: *mut Fid) -> Result<ConnectionRequest,
 }
 
 unsafe extern "C" fn close_request(fid: *mut Fid) -> i32 {
-    // SAFETY: the argument of fi_close.
+    // SAFETY: fi_close requires a valid argument.
     status(|| unsafe { take::<RequestObject>(fid).map(|_| 0) })
 }
 
@@ -288,7 +288,7 @@ unsafe extern "C" fn reject(
     _length: usize,
 ) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_reject.
+        // SAFETY: fi_reject requires valid arguments.
         unsafe {
             object::<PassiveEndpointObject>(pointer)?;
             take_request(handle)?.reject();
@@ -308,7 +308,7 @@ unsafe extern "C" fn getopt(
         if (level, option) != (OPT_ENDPOINT, OPT_CM_DATA_SIZE) {
             return Err(libc::ENOPROTOOPT);
         }
-        // SAFETY: the arguments of fi_getopt; so below.
+        // SAFETY: fi_getopt requires valid arguments, here and in the blocks below.
         let length = unsafe { length.as_mut() }.ok_or(libc::EINVAL)?;
         if value.is_null() || *length < size_of::<usize>() {
             return Err(ETOOSMALL);
@@ -322,7 +322,7 @@ unsafe extern "C" fn getopt(
 
 unsafe extern "C" fn setname(fid: *mut Fid, address: *mut c_void, length: usize) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_setname; so below.
+        // SAFETY: fi_setname requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<PassiveEndpointObject>(fid)? };
         if address.is_null() || length == 0 {
             return Err(libc::EINVAL);
@@ -340,7 +340,7 @@ unsafe extern "C" fn setname(fid: *mut Fid, address: *mut c_void, length: usize)
 
 unsafe extern "C" fn getname(fid: *mut Fid, address: *mut c_void, length: *mut usize) -> i32 {
     status(|| {
-        // SAFETY: the arguments of fi_getname; so below.
+        // SAFETY: fi_getname requires valid arguments, here and in the blocks below.
         let endpoint = unsafe { object::<PassiveEndpointObject>(fid)? };
         let name = *endpoint.name.lock().ignore_poison();
         // SAFETY: as above.

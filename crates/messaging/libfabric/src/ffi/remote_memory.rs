@@ -36,7 +36,7 @@ fn injected(peer: u64) -> Transfer {
 /// Reads from a peer.
 unsafe fn start_read(transfer: Transfer, endpoint: *mut FidEp, memory: Memory, target: Target) -> isize {
     result(|| {
-        // SAFETY: the arguments of fi_read; so below.
+        // SAFETY: fi_read requires valid arguments, here and in the blocks below.
         let buffer = unsafe { memory.buffer()? };
         if buffer.len() > MAX_MESSAGE_BYTES {
             return Err(libc::EMSGSIZE);
@@ -69,7 +69,7 @@ unsafe extern "C" fn read(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::One(buffer, length);
-    // SAFETY: the arguments of fi_read.
+    // SAFETY: fi_read requires valid arguments.
     unsafe { start_read(transfer(READ, peer, context, None), endpoint, memory, Target { key, address }) }
 }
 
@@ -84,12 +84,12 @@ unsafe extern "C" fn readv(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::Vector(segments, count);
-    // SAFETY: the arguments of fi_readv.
+    // SAFETY: fi_readv requires valid arguments.
     unsafe { start_read(transfer(READ, peer, context, None), endpoint, memory, Target { key, address }) }
 }
 
 unsafe extern "C" fn readmsg(endpoint: *mut FidEp, message: *const MsgRma, flags: u64) -> isize {
-    // SAFETY: the arguments of fi_readmsg.
+    // SAFETY: fi_readmsg requires valid arguments.
     unsafe {
         let found = structure(message).and_then(|message| Ok((message, target_of(message)?)));
         let (message, target) = match found {
@@ -112,7 +112,7 @@ unsafe extern "C" fn write(
     context: *mut c_void,
 ) -> isize {
     let (memory, target) = (Memory::One(buffer.cast_mut(), length), Target { key, address });
-    // SAFETY: the arguments of fi_write.
+    // SAFETY: fi_write requires valid arguments.
     unsafe {
         transfer(WRITE, peer, context, None).start(endpoint, memory, Action::Write { target, data: None })
     }
@@ -129,14 +129,14 @@ unsafe extern "C" fn writev(
     context: *mut c_void,
 ) -> isize {
     let (memory, target) = (Memory::Vector(segments, count), Target { key, address });
-    // SAFETY: the arguments of fi_writev.
+    // SAFETY: fi_writev requires valid arguments.
     unsafe {
         transfer(WRITE, peer, context, None).start(endpoint, memory, Action::Write { target, data: None })
     }
 }
 
 unsafe extern "C" fn writemsg(endpoint: *mut FidEp, message: *const MsgRma, flags: u64) -> isize {
-    // SAFETY: the arguments of fi_writemsg.
+    // SAFETY: fi_writemsg requires valid arguments.
     unsafe {
         let found = structure(message).and_then(|message| Ok((message, target_of(message)?)));
         let (message, target) = match found {
@@ -159,7 +159,7 @@ unsafe extern "C" fn inject(
     key: u64,
 ) -> isize {
     let (memory, target) = (Memory::One(buffer.cast_mut(), length), Target { key, address });
-    // SAFETY: the arguments of fi_inject_write.
+    // SAFETY: fi_inject_write requires valid arguments.
     unsafe { injected(peer).start(endpoint, memory, Action::Write { target, data: None }) }
 }
 
@@ -176,7 +176,7 @@ unsafe extern "C" fn writedata(
 ) -> isize {
     let (memory, target) = (Memory::One(buffer.cast_mut(), length), Target { key, address });
     let action = Action::Write { target, data: Some(data) };
-    // SAFETY: the arguments of fi_writedata.
+    // SAFETY: fi_writedata requires valid arguments.
     unsafe { transfer(WRITE, peer, context, None).start(endpoint, memory, action) }
 }
 
@@ -190,6 +190,6 @@ unsafe extern "C" fn injectdata(
     key: u64,
 ) -> isize {
     let (memory, target) = (Memory::One(buffer.cast_mut(), length), Target { key, address });
-    // SAFETY: the arguments of fi_inject_writedata.
+    // SAFETY: fi_inject_writedata requires valid arguments.
     unsafe { injected(peer).start(endpoint, memory, Action::Write { target, data: Some(data) }) }
 }

@@ -51,7 +51,7 @@ unsafe extern "C" fn recv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the arguments of fi_trecv.
+    // SAFETY: fi_trecv requires valid arguments.
     unsafe { post(source, tag, ignore, context, None).post(endpoint, Memory::One(buffer, length)) }
 }
 
@@ -65,12 +65,12 @@ unsafe extern "C" fn recvv(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the arguments of fi_trecvv.
+    // SAFETY: fi_trecvv requires valid arguments.
     unsafe { post(source, tag, ignore, context, None).post(endpoint, Memory::Vector(segments, count)) }
 }
 
 unsafe extern "C" fn recvmsg(endpoint: *mut FidEp, message: *const MsgTagged, flags: u64) -> isize {
-    // SAFETY: the arguments of fi_trecvmsg.
+    // SAFETY: fi_trecvmsg requires valid arguments.
     unsafe {
         let Ok(message) = read(message) else { return -(libc::EINVAL as isize) };
         let memory = Memory::Vector(message.msg_iov, message.iov_count);
@@ -88,7 +88,7 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_tsend.
+    // SAFETY: fi_tsend requires valid arguments.
     unsafe { transfer(peer, context, None).start(endpoint, memory, message(tag, None)) }
 }
 
@@ -102,12 +102,12 @@ unsafe extern "C" fn sendv(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::Vector(segments, count);
-    // SAFETY: the arguments of fi_tsendv.
+    // SAFETY: fi_tsendv requires valid arguments.
     unsafe { transfer(peer, context, None).start(endpoint, memory, message(tag, None)) }
 }
 
 unsafe extern "C" fn sendmsg(endpoint: *mut FidEp, pointer: *const MsgTagged, flags: u64) -> isize {
-    // SAFETY: the arguments of fi_tsendmsg.
+    // SAFETY: fi_tsendmsg requires valid arguments.
     unsafe {
         let Ok(argument) = read(pointer) else { return -(libc::EINVAL as isize) };
         let memory = Memory::Vector(argument.msg_iov, argument.iov_count);
@@ -128,7 +128,7 @@ unsafe extern "C" fn inject(
     tag: u64,
 ) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_tinject.
+    // SAFETY: fi_tinject requires valid arguments.
     unsafe { injected(peer).start(endpoint, memory, message(tag, None)) }
 }
 
@@ -143,7 +143,7 @@ unsafe extern "C" fn senddata(
     context: *mut c_void,
 ) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_tsenddata.
+    // SAFETY: fi_tsenddata requires valid arguments.
     unsafe { transfer(peer, context, None).start(endpoint, memory, message(tag, Some(data))) }
 }
 
@@ -156,6 +156,6 @@ unsafe extern "C" fn injectdata(
     tag: u64,
 ) -> isize {
     let memory = Memory::One(buffer.cast_mut(), length);
-    // SAFETY: the arguments of fi_tinjectdata.
+    // SAFETY: fi_tinjectdata requires valid arguments.
     unsafe { injected(peer).start(endpoint, memory, message(tag, Some(data))) }
 }
