@@ -16,13 +16,19 @@ fn run(name: &str, program: &str) {
     let seeds = folder.path().join("seeds");
     fs::create_dir(&seeds).unwrap();
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(format!("{name}.tar.gz"));
-    let archive = fs::File::open(&archive).unwrap_or_else(|error| panic!("{}: {error}; fuzz/campaign {name} writes it", archive.display()));
+    let archive = fs::File::open(&archive)
+        .unwrap_or_else(|error| panic!("{}: {error}; fuzz/campaign {name} writes it", archive.display()));
     tar::Archive::new(flate2::read::GzDecoder::new(archive)).unpack(&seeds).unwrap();
     let seed = env::var("PROPTEST_RNG_SEED").unwrap_or_else(|_| "1".to_owned());
     // Failing inputs stay, so that a developer can run the target with them.
     let failures = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-"));
     let output = Command::new(program)
-        .args([format!("-seed={seed}"), format!("-runs={RUNS}"), format!("-timeout={INPUT_SECONDS}"), "-rss_limit_mb=4096".to_owned()])
+        .args([
+            format!("-seed={seed}"),
+            format!("-runs={RUNS}"),
+            format!("-timeout={INPUT_SECONDS}"),
+            "-rss_limit_mb=4096".to_owned(),
+        ])
         .arg(format!("-artifact_prefix={}", failures.display()))
         // Without coverage, no seed adds any: keep them all, and use their full length at once.
         .args(["-keep_seed=1", "-len_control=0", "-print_final_stats=1"])
@@ -31,7 +37,12 @@ fn run(name: &str, program: &str) {
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{name}: {}; its input is in {}\n{text}", output.status, failures.display());
+    assert!(
+        output.status.success(),
+        "{name}: {}; its input is in {}\n{text}",
+        output.status,
+        failures.display()
+    );
     assert!(text.contains("stat::number_of_executed_units:"), "{name} ran no inputs:\n{text}");
 }
 
@@ -54,6 +65,8 @@ targets! {
 #[test]
 fn every_target_is_run() {
     let sources = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets")).unwrap();
-    let stems: BTreeSet<_> = sources.map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned()).collect();
+    let stems: BTreeSet<_> = sources
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
     assert_eq!(stems, TARGETS.iter().map(|&name| name.to_owned()).collect());
 }

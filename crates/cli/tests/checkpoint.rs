@@ -88,7 +88,10 @@ fn a_run_without_a_checkpoint_request_reports_that_nothing_was_saved() {
     let ended = run(folder.path(), &["--checkpoint", "saved"], &["hello"]);
     let stderr = text(&ended.stderr);
     assert!(!folder.path().join("saved").exists(), "{stderr}");
-    assert!(stderr.contains("no checkpoint was written to saved: the program neither began a region"), "{stderr}");
+    assert!(
+        stderr.contains("no checkpoint was written to saved: the program neither began a region"),
+        "{stderr}"
+    );
 }
 
 #[test]
