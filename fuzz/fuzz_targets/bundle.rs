@@ -1,4 +1,4 @@
-//! Unpacks an artifact bundle of any content: nothing is written beside its folder, and no more than is allowed.
+//! Unpacks an artifact bundle of any content: nothing is written outside its folder, and the size limits are observed.
 //!
 //! Most inputs become an archive whose headers have correct checksums, so that the contents of the headers are reached.
 #![no_main]

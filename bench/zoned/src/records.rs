@@ -46,7 +46,7 @@ impl Shape {
         (self.key_bytes() + self.value_bytes()) as u64
     }
 
-    /// The key with index `place` in ascending order.
+    /// The key with the index `place` in ascending order.
     pub fn ascending_key(self, place: u64) -> Vec<u8> {
         let mut key = place.to_be_bytes().to_vec();
         key.resize(self.key_bytes(), 0);

@@ -1,5 +1,5 @@
-//! `longma doctor`: reports what longma can use on this host, what each part is needed for, and how to get what is
-//! missing.
+//! `longma doctor`: reports which features of this host longma can use, the purpose of each, and how to get missing
+//! ones.
 
 use clap::ValueEnum;
 use longma_command_line::output::{columns, print, print_json};

@@ -12,7 +12,7 @@ use veth::{Network, end_with_test, signal};
 
 const AFFINITY: Subcommand = Subcommand("affinity");
 
-/// Whether this host can run the tests. Prints what is missing, so that a skipped test is visible.
+/// Whether this host can run the tests. Prints the missing prerequisite, so that a skipped test is visible.
 fn can_sweep() -> bool {
     let has = |name: &str, flag: &str| {
         Command::new(name).arg(flag).output().is_ok_and(|output| output.status.success())

@@ -63,7 +63,7 @@ const ADVICE: [(char, &[&str], &[&str]); 5] = [
     ('t', &["advise", "--interface", "none0"], &[]),
 ];
 
-/// Every option of `advise`, likewise. Without an option that selects a kind, an option that does so selects it.
+/// Every option of `advise`, likewise. Each option that selects a kind does so if no other option selects one.
 const OF_ADVICE: [(&str, &str, &str); 20] = [
     ("--lab", "", "l"),
     ("--interface", "none0", "cot"),

@@ -1,6 +1,6 @@
 //! Tests `longma affinity` with restricted permissions: in a container, under a seccomp filter, or without helper
-//! programs. It must report what is missing, do the rest, not hang, and print valid JSON.
-//! Source: seccomp(2); Linux Documentation/userspace-api/seccomp_filter.rst.
+//! programs. It must report missing rights, do everything else, not hang, and print valid JSON. Source: seccomp(2);
+//! Linux Documentation/userspace-api/seccomp_filter.rst.
 
 #![cfg(target_os = "linux")]
 

@@ -16,7 +16,8 @@ use veth::{Network, end_with_test, signal};
 /// Time limit of every wait.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Whether this host can create namespaces and has two CPUs. Prints what is missing, so that a skipped test is visible.
+/// Whether this host can create namespaces and has two CPUs. Prints the missing prerequisite, so that a skipped test is
+/// visible.
 fn can_tune() -> bool {
     let works = |name: &str, words: &[&str]| {
         Command::new(name).args(words).output().is_ok_and(|output| output.status.success())

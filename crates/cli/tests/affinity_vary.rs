@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use subcommand::text;
 use veth::{Network, end_with_test, signal};
 
-/// Whether this host can run the tests. Prints what is missing, so that a skipped test is visible.
+/// Whether this host can run the tests. Prints the missing prerequisite, so that a skipped test is visible.
 fn can_sweep() -> bool {
     let has = |name: &str, words: &[&str]| {
         Command::new(name).args(words).output().is_ok_and(|output| output.status.success())
@@ -138,8 +138,8 @@ fn in_namespace<T: Send>(network: &Network, ask: impl FnOnce() -> T + Send) -> T
     std::thread::scope(|scope| scope.spawn(entered).join()).unwrap()
 }
 
-/// The requested features, the values of NAPI instances, and CPUs and scheduling of their threads. Instances that are made
-/// anew have other numbers.
+/// The requested features, the values of NAPI instances, and CPUs and scheduling of their threads. Recreated instances
+/// have new numbers.
 fn deep_state(network: &Network) -> String {
     let (features, instances) =
         in_namespace(network, || (features::get("in0").unwrap(), napi::get("in0").unwrap()));
@@ -162,8 +162,8 @@ fn text_of(words: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Sets features of one kind differently, values of the NAPI instance other than those of the interface, and pins its
-/// thread. Returns false if this kernel has no such values.
+/// Sets the features of one offload to different values, sets values of the NAPI instance that differ from the
+/// interface's, and pins its thread. Returns false if this kernel has no such values.
 fn set_one_by_one(network: &Network) -> bool {
     in_namespace(network, || {
         let requests =

@@ -230,7 +230,7 @@ fn a_remote_agent_is_admitted_by_its_token() {
             && !service.output_of("token list").contains("longma-")
     );
     service.output_of("quota acme --vms 1 --memory 4GiB");
-    // The agent has ended; the service notices after 30 s of silence.
+    // The agent has ended, which the service detects after 30 s of silence.
     service.output_of("drain far");
     service.output_of("drain h1 --undo");
     service.output_of("request a --tenant acme --vcpus 1 --memory 1GiB");

@@ -64,7 +64,7 @@ fn stacks_that_cannot_be_written_are_an_error() {
     assert!(text(&output.stderr).contains("cannot write the call stacks"), "{}", text(&output.stderr));
 }
 
-/// Calls functions of the C library from places whose continuations are translated separately.
+/// Calls functions of the C library from call sites whose continuations are translated separately.
 const PRINTING: &str = r#"
 #include <stdio.h>
 int main(void) {

@@ -1,5 +1,5 @@
-//! Tests what ships inside the command, experiments, machine files and guest programs, from a directory outside the
-//! repository.
+//! Tests the contents built into the command (experiments, machine files and guest programs) from a directory outside
+//! the repository.
 
 mod subcommand;
 

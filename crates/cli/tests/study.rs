@@ -1,5 +1,5 @@
-//! Tests what a study needs beside runs: input files as part of a result, sensitivity to estimates, titles that a terminal
-//! would act on, and reasons for what a mean leaves out.
+//! Tests features for studies: input files as part of a result, sensitivity to estimates, titles with control
+//! sequences, and the reasons why a mean leaves runs out.
 
 mod programs;
 mod subcommand;

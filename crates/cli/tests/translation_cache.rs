@@ -85,7 +85,7 @@ fn restarted_and_changed_programs_behave_correctly() {
             assert!(programs.compile(compiler, value));
             printed.push(programs.run(compiler, &cache, value));
             let file = only_file(&cache);
-            // Later runs use what the first ones stored and find hardly anything new.
+            // Later runs use the units stored by the first ones, and add hardly any.
             for _ in 0..5 {
                 assert_eq!(programs.run(compiler, &cache, value), printed[printed.len() - 1]);
             }

@@ -200,7 +200,7 @@ fn sorted_runs_keep_what_is_put_and_loaded_and_other_commands_say_that_they_do_n
         "bench memory: --layout runs --zones 24 --zone-size 1MiB --records 2000 --operations 2000",
     );
     assert!(table.contains("load   2000"), "{table}");
-    // The other layout takes the place of this one.
+    // The other layout replaces this one.
     printed(here, "format drive --force --zones 24 --conventional-zones 2 --zone-size 1MiB");
     assert_eq!(printed(here, "scan drive --count"), "0\n");
     printed(here, "check drive");

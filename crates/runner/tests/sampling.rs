@@ -1,6 +1,6 @@
-//! Sampled runs estimate what full runs measure.
-//! Source: Wunderlich et al., "SMARTS" (ISCA 2003): the result is a 95 % confidence interval, so about one run in
-//! twenty may lie outside of it. Results outside the interval must be within 2 %.
+//! Sampled runs estimate the results of full runs. Source: Wunderlich et al., "SMARTS" (ISCA 2003): the result is a 95
+//! % confidence interval, so about one run in twenty may lie outside of it. Results outside the interval must be within
+//! 2 %.
 
 mod simulator;
 

@@ -48,7 +48,7 @@ pub struct Args {
 
 #[derive(Subcommand)]
 enum AffinityCommand {
-    /// Check for conditions that would disturb a sweep, and advise what to do. Changes nothing.
+    /// Check for conditions that would disturb a sweep, and print advice. Changes nothing.
     Check(check::Arguments),
     /// Measure throughput for pairs of CPUs, one for the flow and one for the application. Restores all settings
     /// afterwards.

@@ -218,7 +218,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         terminal::warn(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats, seed: which.seed };
-    // What a killed run left is named before the results file is made or compared.
+    // Settings left changed by a killed run are reported before the results file is created or compared.
     let mut journal = arguments.journal.begin(&testbed.host)?;
     let nic = &testbed.header.nic;
     std::iter::once(nic).chain(nic.physical()).try_for_each(|nic| journal.claim(&nic.name))?;

@@ -170,12 +170,12 @@ impl Boot {
     }
 }
 
-/// Options that do not fit each other, or a value that no run can use. clap does not notice these.
+/// Conflicting options, or a value that no run can use; clap does not detect these.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct UsageError(String);
 
-/// The exit status of usage errors, as of those that clap notices.
+/// The exit status of usage errors, the same as for those that clap detects.
 const USAGE_STATUS: u8 = 2;
 
 fn usage(message: impl Display) -> Box<dyn Error> {

@@ -111,7 +111,7 @@ fn failed(error: BundleError) -> Box<dyn std::error::Error> {
     }
 }
 
-/// What the bundle is and how to use it.
+/// A description of the bundle and its use.
 fn readme(experiments: &[BundledExperiment]) -> String {
     let mut text = format!("# Artifact bundle\n\nMade by {}. The experiments:\n\n", longma());
     for one in experiments {

@@ -141,7 +141,7 @@ enum ExperimentCommand {
     Bundle {
         #[command(flatten)]
         which: Which,
-        /// What to write: an archive if the name ends in .tar or .tar.zst, otherwise a new folder.
+        /// The output: an archive if the name ends in .tar or .tar.zst, otherwise a new folder.
         #[arg(long, short, value_name = "FILE|FOLDER")]
         out: PathBuf,
     },

@@ -198,7 +198,7 @@ fn text_of(value: &Option<impl ToString>) -> String {
     value.as_ref().map_or(String::new(), ToString::to_string)
 }
 
-/// The settings of a place as tables name them, followed by a comma.
+/// The settings of the other parameters, as named in tables, followed by a comma.
 fn at(place: &Place, names: &Names) -> String {
     let label = names.label(place.settings.iter().map(|(name, value)| (name, value)));
     if label.is_empty() { label } else { label + ", " }

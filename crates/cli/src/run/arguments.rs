@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     pub(super) format: Format,
 
-    /// Print what the run would measure, with units, as JSON, and run nothing.
+    /// Print the metrics of such a run, with units, as JSON, and run nothing.
     #[arg(long)]
     pub(super) measures: bool,
 

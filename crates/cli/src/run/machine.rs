@@ -1,4 +1,4 @@
-//! Reads the machine given to `longma run`. `longma_runner::ObservedMachine` derives what the program sees of it.
+//! Reads the machine given to `longma run`. `longma_runner::ObservedMachine` derives the program's view of it.
 
 use longma_lab::{EditError, MachineEdit, open_machine};
 use longma_runner::ObservedMachine;

@@ -1,4 +1,4 @@
-//! `longma run --measures`: lists what a run would measure, with units.
+//! `longma run --measures`: lists the metrics of a run, with units.
 
 use longma_sim::Value;
 use serde_json::json;

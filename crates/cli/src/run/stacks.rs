@@ -18,7 +18,7 @@ pub struct Stacks {
 }
 
 impl Stacks {
-    /// What the command line requests.
+    /// The request on the command line.
     pub fn wanted(arguments: &Arguments) -> Option<Self> {
         let path = arguments.stacks_out.as_ref()?;
         let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());

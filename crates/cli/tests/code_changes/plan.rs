@@ -81,7 +81,7 @@ impl Slot {
     }
 }
 
-/// What a function computes from the number in one of its instructions.
+/// The result that a function computes from the number in one of its instructions.
 #[derive(Clone, Copy, Debug)]
 enum Shape {
     /// Returns the number.

@@ -25,7 +25,7 @@ pub fn print(text: &str) -> Outcome {
     }
 }
 
-/// Prints a value as JSON on several lines, without characters that a terminal may act on.
+/// Prints a value as JSON on several lines, without characters that could control a terminal.
 ///
 /// # Errors
 /// As [`print`].

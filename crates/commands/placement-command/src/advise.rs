@@ -1,4 +1,4 @@
-//! `longma placement advise`: where virtual machines of another system should be.
+//! `longma placement advise`: recommends locations for the virtual machines of another system.
 
 use super::Outcome;
 use super::print::{self, Page, heading, list, mib};

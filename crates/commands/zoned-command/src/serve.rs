@@ -55,7 +55,7 @@ pub struct Arguments {
     /// Maximum memory of all clients' commands and replies.
     #[arg(long, value_name = "SIZE", default_value = "256 MiB", value_parser = size)]
     max_buffers: u64,
-    /// Seconds in which a client has to send the rest of a command, and to read each 64 KiB of replies.
+    /// Time limit in seconds for a client to send the rest of a command, and to read each 64 KiB of replies.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }

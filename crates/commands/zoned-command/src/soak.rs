@@ -18,7 +18,7 @@ pub struct Arguments {
     load: LoadOptions,
     #[command(flatten)]
     layout: LayoutOption,
-    /// Fraction of the device to fill before the load starts; at most 95 % of what a map can use.
+    /// Fraction of the device to fill before the load starts; at most 95 % of the space usable by a map.
     #[arg(long, value_name = "PART", default_value_t = 0.9)]
     fill: f64,
     /// Duration of the load.

@@ -1,5 +1,5 @@
 //! Decodes basic blocks, the unit that the interpreter executes and from which regions are formed. Source: LoongArch
-//! Reference Manual, volume 1, section 2.2.5 (branches) for what ends a block.
+//! Reference Manual, volume 1, section 2.2.5 (branches, which end blocks).
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What GDB servers share: the LoongArch64 registers, and the types of an architecture that gdbstub needs. gdbstub
+//! Code shared by the GDB servers: the LoongArch64 registers, and the architecture types that gdbstub requires. gdbstub
 //! implements the protocol. Source: GDB manual, appendix E (remote protocol).
 
 pub mod loongarch;

@@ -8,7 +8,7 @@ use super::numbers;
 use longma_translate::calls::{Calls, fetch, store, word};
 use longma_translate::front_end::{self, CallResult, UserMemory};
 
-/// What the engine does for a system call.
+/// The engine's action for a system call.
 pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
 /// How to convert the result of a system call.

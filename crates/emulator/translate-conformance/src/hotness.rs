@@ -1,4 +1,4 @@
-//! Two-stage translation: what the engine translates when code is cold, and when it becomes hot.
+//! Two-stage translation: the units that the engine creates for cold code, and for code that becomes hot.
 
 use std::collections::BTreeSet;
 

@@ -12,7 +12,7 @@ use longma_translate::front_end::{self, CallResult, UserMemory};
 /// The action that a system call requires.
 pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
-/// What to do with the result of a system call.
+/// The action for the result of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultConversion {
     /// No conversion.

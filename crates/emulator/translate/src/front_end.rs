@@ -165,7 +165,7 @@ pub trait UserMemory {
     }
 
     /// Atomically replaces the `bytes` bytes (at most 16) at `address` by `new` if they are `expected`, and returns
-    /// what they were. The address need not be aligned. This implementation is for memory that no other thread
+    /// their old value. The address need not be aligned. This implementation is for memory that no other thread
     /// accesses.
     ///
     /// # Errors
@@ -238,7 +238,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     type Service: Copy + Debug + Send + Sync + PartialEq + Serialize + DeserializeOwned;
     /// Register values that translated code has not written yet.
     type Pending: Copy + Debug + Send + Sync + Serialize + DeserializeOwned;
-    /// What to do with the result of a system call.
+    /// The action for the result of a system call.
     type ResultConversion: Copy + Debug;
     /// A kind of register that a debugger can access.
     type RegisterKind: Copy + 'static;

@@ -157,7 +157,7 @@ pub fn unpack_tar(archive: impl Read, into: &Path, limits: Limits) -> Result<Man
     written.map_err(|fault| fault.at(Path::new("the archive")))
 }
 
-/// What went wrong while unpacking.
+/// An error of unpacking.
 enum Fault {
     Invalid(String),
     File(PathBuf, io::Error),

@@ -124,7 +124,7 @@ struct Sources {
 }
 
 struct NamedMachine {
-    /// Its file and what the bundle has in its place; `None` for a built-in machine.
+    /// Its file and the name that replaces it in the bundle; `None` for a built-in machine.
     file: Option<(PathBuf, String)>,
     whole: Machine,
 }

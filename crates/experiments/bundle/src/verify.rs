@@ -114,7 +114,7 @@ pub fn verify(
 type Metrics = BTreeMap<String, (Option<f64>, Option<f64>)>;
 type Failures = Option<(Option<String>, Option<String>)>;
 
-/// What differs between two records, except metrics of the host.
+/// The differences between two records, except in metrics of the host.
 fn difference(before: &Record, after: &Record) -> Option<(Metrics, Failures)> {
     let names: BTreeSet<_> = before.metrics.keys().chain(after.metrics.keys()).collect();
     let pair = |name: &String| (before.metrics.get(name).copied(), after.metrics.get(name).copied());

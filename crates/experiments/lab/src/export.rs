@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 pub struct ExportError {
     /// Path of the file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The error.
     pub what: String,
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 pub struct Failure {
     /// The cause.
     pub kind: FailureKind,
-    /// What happened, where, and what to do.
+    /// The error, its location, and the remedy.
     pub message: String,
 }
 

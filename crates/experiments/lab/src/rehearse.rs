@@ -27,7 +27,7 @@ pub struct RehearsalReport {
     pub failures: Vec<(String, Failure)>,
     /// Parameters without effect at any point, with the reason.
     pub ineffective: BTreeMap<String, String>,
-    /// Whether the workload reports what it measures.
+    /// Whether the workload reports its measures.
     pub knows_measures: bool,
     /// Number of points with an inconsistent machine, and the first of them with the reason.
     pub refused: Option<(usize, String, String)>,

@@ -42,7 +42,7 @@ pub trait Workload: Send + Sync {
         Ok(BTreeMap::new())
     }
 
-    /// The files behind [`Workload::inputs`].
+    /// The files that [`Workload::inputs`] reports.
     ///
     /// # Errors
     /// If an input of the point is missing.

@@ -23,7 +23,7 @@ pub fn display_path(path: &Path) -> String {
     sanitize(&path.to_string_lossy())
 }
 
-/// Escapes the characters of a JSON text that JSON allows in strings but a terminal may act on or not show. The value
+/// Escapes the characters that JSON allows in strings but that could control a terminal or be invisible. The value
 /// stays the same. Line breaks stay: between values they are white space, and strings cannot contain them.
 pub fn escape_json(json: &str) -> String {
     let mut text = String::with_capacity(json.len());

@@ -10,7 +10,7 @@ use crate::wire::{FrameKind, Header, Hello};
 /// Receive slots in addition to those for data: for a hello, an end, and two frames that only return credits.
 pub(crate) const CONTROL_SLOTS: u32 = 4;
 
-/// What to do with a frame.
+/// The action for a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame {
     /// Its slot can be reused at once.

@@ -137,7 +137,7 @@ static COPY: Copy = libc::memcpy;
 /// # Safety
 /// `from` must be mapped and readable, `to` writable and not shared, for `length` bytes.
 pub(crate) unsafe fn copy_shared(from: *const u8, to: *mut u8, length: usize) {
-    // SAFETY: `COPY` is a static of this module, and the caller guarantees what memcpy requires.
+    // SAFETY: `COPY` is a static of this module, and the caller guarantees the requirements of memcpy.
     unsafe { (&raw const COPY).read_volatile()(to.cast(), from.cast(), length) };
 }
 

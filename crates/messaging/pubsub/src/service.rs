@@ -155,7 +155,7 @@ impl Shared {
 
     fn remove(&self, gone: &Arc<Member>) {
         self.change(|members| members.retain(|member| !Arc::ptr_eq(member, gone)));
-        // The publisher keeps its copy of the socket until it publishes again. The shutdown tells a live subscriber
+        // The publisher keeps its copy of the socket until it publishes again. The shutdown notifies a live subscriber
         // immediately.
         let _ = rustix::net::shutdown(&gone.socket, rustix::net::Shutdown::Both);
     }

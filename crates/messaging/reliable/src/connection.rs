@@ -664,7 +664,7 @@ impl Connection {
         }
     }
 
-    /// When [`Connection::transmit`] has to be called if no packet arrives before; `None` if never. A time in the past
+    /// When [`Connection::transmit`] must be called if no packet arrives before; `None` if never. A time in the past
     /// means now.
     pub fn deadline(&self) -> Option<Duration> {
         match self.phase {

@@ -261,7 +261,7 @@ impl Sender {
         }
     }
 
-    /// When [`Sender::check_timer`] has to be called.
+    /// When [`Sender::check_timer`] must be called.
     pub fn deadline(&self) -> Option<Duration> {
         self.timer
     }

@@ -176,7 +176,7 @@ impl Link for MyrinetLink {
             return Ok(());
         }
         for turn in 0..budget.max(1) {
-            // Only the first poll waits. What arrives with it is handled, and then the program continues.
+            // Only the first poll waits. Packets that arrive with it are processed, and then the program continues.
             let waits = self.waits && turn == 0;
             let event = self.shared.world().poll(self.own.0, self.own.1, waits);
             match event {

@@ -1,5 +1,5 @@
 //! The cost of each firmware step on the NIC's processor and of each library step on the host's processor, as counted
-//! instructions. The firmware's code is unpublished; each row counts what its loop or function has to do.
+//! instructions. The firmware's code is unpublished; each row counts the instructions that its loop or function needs.
 //!
 //! Source: LANai timing after LLVM's Lanai target (one instruction per cycle, load results available after two cycles,
 //! branches with one delay slot); registers after Myricom, "LANai 4.X" (1996): a DMA is started by writing address,

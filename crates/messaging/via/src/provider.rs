@@ -316,9 +316,9 @@ pub trait Link: Send {
     /// If the connection has ended. The engine then moves the VI to the error state and drops the link.
     fn poll(&mut self, target: &mut dyn Target, budget: u32) -> Result<(), EndReason>;
 
-    /// Announces that this side is about to sleep, and returns what to sleep on. The engine then polls once more and
-    /// sleeps only if that poll found nothing, so a message from the peer is either seen by that poll or
-    /// wakes the sleeper.
+    /// Announces that this side is about to sleep, and returns the object to sleep on. The engine then polls once more
+    /// and sleeps only if that poll found nothing, so a message from the peer is either seen by that poll or wakes the
+    /// sleeper.
     fn arm(&mut self) -> WakeSource;
 
     /// Announces that this side is awake again.

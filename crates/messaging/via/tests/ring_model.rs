@@ -299,8 +299,8 @@ mod shared {
 #[path = "../src/engine"]
 mod engine {
     mod asymmetric {
-        //! The items that the lock uses, with loom's atomics. A light and a heavy barrier together order what two full
-        //! fences would.
+        //! The items that the lock uses, with loom's atomics. A light and a heavy barrier together order the same
+        //! accesses as two full fences.
         pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
         pub(super) use std::cell::UnsafeCell;
 

@@ -59,7 +59,7 @@ fn prefetched_lines_are_used_or_removed_or_present_also_after_a_region_begins() 
     let run = |system: &mut MemorySystem, from: u64| {
         let mut at = from;
         for round in 0..4 {
-            // Streams of 24 lines; the rest of what is prefetched stays unused.
+            // Streams of 24 lines; the other prefetched lines remain unused.
             for line in 0..24 {
                 let mut port = system.port(0);
                 port.set_space(SpaceId(0));

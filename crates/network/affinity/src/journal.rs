@@ -403,7 +403,8 @@ impl<'a> Journal<'a> {
         let mut left = Vec::new();
         let mut changes = std::mem::take(&mut self.changes);
         changes.reverse();
-        // Restore `Threaded` first, while the settings it depends on are still in effect, and last what follows others.
+        // Restore `Threaded` first, while the settings that it depends on are still in effect, and settings that follow
+        // others last.
         changes.sort_by_key(|change| {
             (change.setting.follows_others(), !matches!(change.setting, Setting::Threaded(_)))
         });

@@ -24,7 +24,7 @@ const RECEIVER_ADDRESS: &str = "198.18.0.2";
 /// Port of the iperf3 server.
 pub const PORT: u16 = 5201;
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much later than its peer this process may notice the server's end.
+/// The maximum delay between its peer and this process in detecting the server's end.
 const EXIT_NOTICE_DELAY: Duration = Duration::from_millis(200);
 
 /// The testbed. It is removed when dropped.
@@ -197,7 +197,7 @@ impl NetnsTestbed {
         if let Some(words) = self.gone() {
             return Err(NetnsTestbedError::Ended(words));
         }
-        // The load notices the server's end slightly earlier than this process.
+        // The load detects the server's end slightly earlier than this process.
         let begin = Instant::now();
         let mut ended = self.server_ended();
         while ended.is_none() && begin.elapsed() < EXIT_NOTICE_DELAY {

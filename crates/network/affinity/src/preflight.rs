@@ -33,11 +33,11 @@ pub enum Severity {
 /// Result of one check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was checked.
+    /// The subject of the check.
     pub subject: &'static str,
     /// Severity.
     pub weight: Severity,
-    /// What was found.
+    /// The finding.
     pub found: String,
     /// The remedy, if there is one.
     pub advice: Option<String>,

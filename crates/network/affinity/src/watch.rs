@@ -1,5 +1,5 @@
-//! Observes the flows of a host over an interval: connections and UDP sockets with their rates, the threads that use them, queues and
-//! their CPUs, and the load. `tune` decides what to change.
+//! Observes the flows of a host over an interval: connections and UDP sockets with their rates, the threads that use
+//! them, queues and their CPUs, and the load. `tune` decides on changes.
 //!
 //! Source: sock_diag(7), proc(5); Linux Documentation/core-api/irq/irq-affinity.rst (effective_affinity,
 //! affinity_hint), networking/scaling.rst.
@@ -62,7 +62,7 @@ pub struct Observation {
     pub threads: Vec<Thread>,
     /// Number of established connections of the interfaces.
     pub connections: usize,
-    /// Descriptions of what could not be observed, with advice.
+    /// Descriptions of data that could not be observed, with advice.
     pub missing: Vec<String>,
 }
 

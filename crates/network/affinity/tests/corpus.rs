@@ -126,7 +126,7 @@ fn applications_share_a_cache_or_at_least_the_node_with_their_queues() {
     });
 }
 
-/// What `tune` would do agrees with the advice: queues and threads come to the NIC's node, and to no other CPUs than the
+/// The decisions of `tune` agree with the advice: queues and threads move to the NIC's node, and only to CPUs that the
 /// advice may use.
 #[test]
 fn tune_and_advice_agree_about_nodes_and_usable_cpus() {

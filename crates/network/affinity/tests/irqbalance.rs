@@ -4,7 +4,7 @@
 //! never changes this host. `LONGMA_IRQBALANCE` names the program (default `irqbalance` in PATH), and
 //! `LONGMA_IRQBALANCE_HOSTS` the number of hosts (default 12).
 //!
-//! Source: irqbalance 1.9, cputree.c, classify.c and procinterrupts.c for what it reads.
+//! Source: irqbalance 1.9, cputree.c, classify.c and procinterrupts.c (the files that it reads).
 
 #[path = "irqbalance/tree.rs"]
 mod tree;
@@ -22,7 +22,7 @@ use tree::Recorded;
 /// Number of hosts evaluated in parallel. irqbalance sleeps most of the time.
 const AT_ONCE: usize = 8;
 
-/// The program, if it can be run here. Otherwise prints what is missing.
+/// The program, if it can be run here. Otherwise prints the missing prerequisite.
 fn irqbalance() -> Option<String> {
     let program = std::env::var("LONGMA_IRQBALANCE").unwrap_or("irqbalance".into());
     let works = |name: &str, words: &[&str]| Command::new(name).args(words).output().is_ok();

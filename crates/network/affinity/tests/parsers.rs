@@ -58,7 +58,7 @@ const RESULTS: &str = concat!(
     "\n",
 );
 
-/// What the kernel's files hold on a small host.
+/// The contents of the kernel's files on a small host.
 const FILES: [(&str, &str); 14] = [
     ("proc/interrupts", "  CPU0 CPU1\n 50: 100 7 PCI eth0-TxRx-0\n NMI: 1 2\n"),
     (

@@ -1,4 +1,5 @@
-//! Tests on the recorded tree of a two-socket host: what is read, recommended and reported as missing.
+//! Tests on the recorded tree of a two-socket host: the data read, the recommendations, and the findings reported as
+//! missing.
 
 use longma_affinity::advice::candidates;
 use longma_affinity::host::{Host, Tree};

@@ -22,7 +22,7 @@ const MARK: [u8; 4] = *b"LMTR";
 const VERSION: u8 = 1;
 /// Bytes of one call.
 const BLOCK: usize = 256 << 10;
-/// How long a peer may stay silent. A congested sender may need some seconds to notice the end of its time.
+/// How long a peer may stay silent. A congested sender may need some seconds to detect the end of its time.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Number of clients that the server serves at once.
 const MAX_CLIENTS: usize = 128;

@@ -18,7 +18,7 @@ const MAX_PENDING: u64 = 64;
 /// Interval at which reports are polled.
 const NAP: Duration = Duration::from_micros(50);
 
-/// What became of the sends without copies.
+/// The outcome of the sends without copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completions {
     /// Calls.
@@ -86,7 +86,7 @@ impl<'a> ZeroCopySender<'a> {
         Ok(())
     }
 
-    /// Waits until the kernel needs no more data, and returns what became of the sends.
+    /// Waits until the kernel needs no more data, and returns the outcome of the sends.
     ///
     /// # Errors
     /// The kernel's error; `TimedOut` if it takes too long.

@@ -123,12 +123,12 @@ impl Caller {
         self.expires_at.map(|end| now() - end).filter(|late| *late >= 0)
     }
 
-    /// States the object of the request, for the audit log. The first statement counts.
+    /// Records the object of the request, for the audit log. Only the first call has an effect.
     pub fn concerns(&self, object: impl FnOnce() -> String) {
         self.object.get_or_init(object);
     }
 
-    /// States the virtual machine that the request is about.
+    /// Records the virtual machine of the request as its object.
     pub fn concerns_vm(&self, vm: &Vm) {
         self.concerns(|| format!("virtual machine {} ({}/{})", vm.id, vm.request.tenant, vm.request.name));
     }

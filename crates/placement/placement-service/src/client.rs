@@ -41,7 +41,7 @@ pub enum ClientError {
     Untrusted {
         /// URL of the service.
         url: String,
-        /// Reason, and what to do.
+        /// The reason and the remedy.
         why: String,
     },
     /// The server is not a placement service.
@@ -88,7 +88,7 @@ pub(crate) fn certificates(file: &Path) -> Result<Vec<Certificate<'static>>, Str
     if found.is_empty() { Err("it holds no certificate (PEM: BEGIN CERTIFICATE)".into()) } else { Ok(found) }
 }
 
-/// If TLS caused the failure, returns why and what to do.
+/// If TLS caused the failure, returns the reason and the remedy.
 fn tls_failure(error: &ureq::Error) -> Option<String> {
     use rustls::CertificateError as Wrong;
     let error = match error {

@@ -297,7 +297,7 @@ pub struct Order {
     pub vm: VmId,
     /// New placement.
     pub target: Placement,
-    /// What to do with it.
+    /// The action for it.
     #[serde(default)]
     pub kind: OrderKind,
 }

@@ -348,7 +348,7 @@ impl Allocator {
                 // Another request has moved or deleted it in between.
                 continue;
             }
-            // Its current places do not count for its groups. The host is down, so no decision uses them.
+            // Its current placements are ignored for its groups. The host is down, so no decision uses them.
             for place in vm.placement.iter().chain(&vm.target) {
                 self.scheduler.release(place)?;
             }

@@ -175,7 +175,7 @@ pub fn differences(
 }
 
 /// Lists other changes made to a running domain from outside: paused, undefined, CPU limited, different virtual CPUs or
-/// memory. If an operator has to act, the instruction follows a colon in the `intended` text.
+/// memory. If an operator must act, the instruction follows a colon in the `intended` text.
 pub fn conditions(vm: VmId, placement: &Placement, actual: &DomainState) -> Vec<Finding> {
     let domain = domain_name(vm);
     let mut found = Vec::new();

@@ -31,7 +31,7 @@ pub enum CollectError {
     Content {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         problem: String,
     },
     /// The host's description is inconsistent.

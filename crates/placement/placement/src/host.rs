@@ -178,7 +178,7 @@ pub struct Device {
     /// device has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<String>,
-    /// Why it cannot be handed to a virtual machine, and what to do.
+    /// Why the device cannot be assigned to a virtual machine, and the remedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unusable: Option<String>,
 }

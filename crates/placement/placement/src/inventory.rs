@@ -374,7 +374,7 @@ impl Inventory {
         Ok(at)
     }
 
-    /// Releases what `placement` reserved. Returns the host's index.
+    /// Releases the resources that `placement` reserved. Returns the host's index.
     ///
     /// # Errors
     /// The placement was not reserved; nothing is released.

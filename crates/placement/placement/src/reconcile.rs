@@ -83,8 +83,8 @@ pub fn reconcile(
 }
 
 /// Moves a running virtual machine live to other nodes of its host. If a step is rejected, undoes the move. If the undo
-/// fails too, the virtual machine stays in the state `Moving` with both places reserved, and [`reconcile`] undoes the
-/// move later.
+/// fails too, the virtual machine stays in the state `Moving` with both placements reserved, and [`reconcile`] undoes
+/// the move later.
 ///
 /// # Errors
 /// If the target is taken, or the store or the hypervisor is unreachable.
@@ -386,7 +386,7 @@ impl Agent<'_> {
         known.flat_map(|device| device.functions.clone()).collect()
     }
 
-    /// Applies the affinity and memory binding of `placement` to a running domain. Changes only what differs.
+    /// Applies the affinity and memory binding of `placement` to a running domain. Changes only the parts that differ.
     fn apply(&mut self, id: VmId, placement: &Placement) -> Result<(), HypervisorError> {
         let domain = domain_name(id);
         let intended = self.intended(placement);

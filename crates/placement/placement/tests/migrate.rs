@@ -1,5 +1,5 @@
-//! Migrations between two modelled hosts: after a failure at any step, and a restart of whatever failed, the virtual
-//! machine runs on one host, with what it needs reserved there only, and it has never run on both.
+//! Migrations between two modelled hosts: after a failure at any step, and a restart of the failed part, the virtual
+//! machine runs on one host, its resources are reserved only there, and it has never run on both.
 
 #[path = "support/faulty_store.rs"]
 mod faulty_store;
@@ -43,7 +43,7 @@ fn site() -> Site {
         id: 0,
         _folder: folder,
     };
-    // Shared virtual CPUs on the target's first nodes, which have to leave the CPUs that the migration dedicates.
+    // Shared virtual CPUs on the target's first nodes, which must leave the CPUs that the migration dedicates.
     inner.put_host(&site.hosts[1], 200).unwrap();
     for name in ["b", "c"] {
         site.place(&Request::new(name, 2, 30_000));
@@ -89,7 +89,7 @@ impl Site {
         done.map_or_else(|error| vec![error.to_string()], |report| report.problems)
     }
 
-    /// Everything that failed works again, and the agents find what was left.
+    /// All failed parts work again, and the agents find the remaining state.
     fn recover(&mut self) {
         self.store.recover();
         self.hypervisors.iter().for_each(FakeHypervisor::recover);
@@ -281,7 +281,7 @@ fn an_interrupted_migration_is_left_alone_while_it_is_in_progress_and_aborted_af
         let is_aborted = site.hypervisors[0].outgoing(&name).unwrap() == Outgoing::Stays;
         assert_eq!(is_aborted, for_s > 600);
     }
-    // What its owner wants in the meantime happens afterwards.
+    // The owner's requests during the migration take effect afterwards.
     site.store.set_intent(site.id, Intent::Delete).unwrap();
     site.recover();
     assert_eq!(site.vm().state, VmState::Deleted);

@@ -1,4 +1,5 @@
-//! Migrations in the store: both places are reserved until the end, and only hosts and groups that allow it are taken.
+//! Migrations in the store: both placements are reserved until the end, and a target is accepted only if its host and
+//! the groups permit it.
 
 #[path = "support/databases.rs"]
 mod databases;
@@ -73,7 +74,7 @@ fn both_places_are_reserved_until_the_migration_ends() {
             assert_eq!(store.tenants().unwrap()[0].vms, 1);
             let events = store.events(0, 0).unwrap();
             assert!(events.iter().any(|e| e.kind == "migrating" && e.actor.as_deref() == Some("ops")));
-            // Nothing else may change its state in between.
+            // Nothing else may change its state in the meantime.
             assert!(why(store.begin_migration(vm.id, &target)).contains("is migrating"));
             assert!(store.transition(vm.id, VmState::Migrating, VmState::Running, None).is_err());
             assert!(store.end_move(vm.id, true).is_err() && store.begin_move(vm.id, &target).is_err());
@@ -143,7 +144,7 @@ fn groups_hold_during_a_migration() {
             store.put_host(&host(&h2), 200).unwrap();
             let target = target(&store, &a, &h2);
             store.begin_migration(a.id, &target).unwrap();
-            // A scheduler that has not noticed the migration decides for the target.
+            // A scheduler that has not seen the migration yet chooses the target.
             let mut b = request("b");
             let mut place = target.clone();
             if level == Level::Host {
@@ -194,7 +195,7 @@ fn either_host_of_a_migration_may_die() {
         assert!(why(store.force_delete(a.id)).contains("force-down"), "it runs on h1");
         store.end_migration(a.id, Some("its target died")).unwrap();
         store.set_host_status("h2", HostStatus::Up, false).unwrap();
-        // The source: both places are released, and it starts anew.
+        // On the source: both placements are released, and the virtual machine restarts.
         store.set_host_status("h1", HostStatus::ForcedDown, false).unwrap();
         one.apply_changes().unwrap();
         let evacuated = one.evacuate(b.id).unwrap();

@@ -15,7 +15,7 @@ fn host() -> Host {
     Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap()
 }
 
-/// What the store holds must be what the allocator has reserved in memory.
+/// The reservations in the store must equal those of the allocator in memory.
 fn check(allocator: &mut Allocator, store: &Arc<SqlStore>) {
     let mut expected = Scheduler::new(Policy::default(), 1);
     expected.put_host(&host()).unwrap();

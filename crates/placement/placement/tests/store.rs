@@ -253,7 +253,7 @@ fn a_stopped_virtual_machine_can_be_resized_and_releases_its_old_reservation() {
         assert!(over.contains("quota"), "{over}");
         assert_eq!(store.vm(id).unwrap(), vm, "a rejected change changes nothing");
         assert_eq!(store.check().unwrap(), Vec::<String>::new());
-        // The allocator knows what is free, and a smaller size releases resources.
+        // The allocator's view of free resources is correct, and a smaller size releases resources.
         allocator.resize(id, &exclusive("a", 1, 64)).unwrap();
         let shared = allocator.scheduler().inventory().usage("h").unwrap();
         assert_eq!(shared.nodes.iter().map(|n| n.exclusive).sum::<u32>(), 5);
@@ -419,7 +419,7 @@ fn neither_a_move_nor_a_resize_violates_a_group_by_node() {
         let near_others = scheduler.decide_on_without_groups(&vm.request, "h", &others).unwrap();
         let refused = store.begin_move(ids[0], &near_others).unwrap_err().to_string();
         assert!(refused.contains("group g") && refused.contains("virtual machine"), "{refused}");
-        // The virtual machine's own node does not count as the node of another member.
+        // The virtual machine's own node is not treated as the node of another member.
         let here = scheduler.decide_on(&vm.request, "h", &[own], &vm.placement).unwrap();
         store.begin_move(ids[0], &here).unwrap();
         store.end_move(ids[0], true).unwrap();

@@ -282,7 +282,7 @@ impl<'a> Builder<'a> {
         Ok((buses, port.ok_or_else(no_port)?))
     }
 
-    /// The place of a device that is attached to a chip without a port: next to the chip's first shared cache.
+    /// The location of a device that is attached to a chip without a port: next to the chip's first shared cache.
     fn chips_own_port(&self, on: &str) -> Option<Endpoint> {
         let chip: usize = on.strip_prefix("chip")?.parse().ok()?;
         let core = self.instance.cores.iter().position(|core| core.chip == chip)?;

@@ -20,7 +20,7 @@ const SPACE: SpaceId = SpaceId(0);
 /// The location of a device.
 #[derive(Clone, Debug)]
 pub(super) struct DeviceLocation {
-    /// Its place in the interconnect.
+    /// Its location in the interconnect.
     pub place: Endpoint,
     /// The nearest NUMA node.
     pub node: usize,

@@ -26,7 +26,7 @@ const MIN_PART_WORDS: usize = 8;
 const MIN_QUANTUM_WORDS: usize = 64;
 
 /// The length of a turn in cycles while cores contend for lines: a tenth of a transfer between two cores of a chip. A
-/// core that polls a line notices a change at most this much too late.
+/// core that polls a line detects a change at most this much too late.
 const CLOSE_TURN_CYCLES: u64 = 16;
 
 /// Cycles between two cache lines that the kernel copies: eight loads and eight stores of eight bytes on a core with

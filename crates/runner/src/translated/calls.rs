@@ -126,7 +126,7 @@ impl<F: FrontEnd> Translated<F> {
         self.release_area(on);
         on.leave_call(state);
         if core.cpu().attention.is_requested() {
-            // Deliver signals before anything else is executed. The call may have to be restarted, or may have set a
+            // Deliver signals before anything else is executed. The call may need a restart, or may have set a
             // temporary signal mask for a handler.
             on.thread.set_restart_registers(before);
             core.cpu().attention.clear();

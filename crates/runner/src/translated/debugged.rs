@@ -101,7 +101,7 @@ impl<'a> DebuggedThread<'a> {
     }
 }
 
-/// What happened during a single step.
+/// The events during a single step.
 #[derive(Default)]
 struct SeenInStep {
     /// The thread's attention was requested.

@@ -197,7 +197,7 @@ pub enum DeviceError {
     NotUsable {
         /// The path of the file or device.
         name: String,
-        /// The problem, and what to do.
+        /// The problem and its remedy.
         what: String,
     },
     /// A system call failed.

@@ -107,7 +107,7 @@ impl<D: ZonedDevice> Io<D> {
         Ok(buffer)
     }
 
-    /// The place of a table's page.
+    /// The position of a table's page.
     pub fn place(&self, table: &Table, page: u32) -> BlockAddress {
         BlockAddress {
             map: self.map,

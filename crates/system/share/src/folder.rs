@@ -80,7 +80,7 @@ impl Handle {
         fstatvfs(self)
     }
 
-    /// Opens the file if it is a regular file or a folder. Other kinds could block or act on a device.
+    /// Opens the file if it is a regular file or a folder. Opening other types of file could block or affect a device.
     pub fn open(&self, flags: OFlags, descriptors: &Descriptors) -> Result<File, Errno> {
         let more = match self.kind()? {
             FileType::RegularFile => OFlags::empty(),
@@ -117,7 +117,7 @@ impl Handle {
         self.walk(name)
     }
 
-    /// Removes an entry: a folder, or a file of another kind.
+    /// Removes an entry: a folder, or any other type of file.
     pub fn remove(&self, name: &[u8], is_folder: bool) -> Result<(), Errno> {
         unlinkat(self, name, if is_folder { AtFlags::REMOVEDIR } else { AtFlags::empty() })
     }

@@ -1,6 +1,6 @@
 //! Checkpoints: a machine's state in a file, from which another machine continues as this one would. `checkpoint_file`
-//! defines the file. The state of each part is defined where the part is: `core/saved.rs`, `platform/saved.rs` and what they
-//! contain.
+//! defines the file. The state of each part is defined beside the part, in `core/saved.rs`, `platform/saved.rs` and the
+//! modules of their parts.
 //!
 //! A checkpoint does not have the state of models, of a network outside of the machine, and of a debugger. A file is not
 //! trusted: a restored machine is as safe as one with hostile software.

@@ -22,7 +22,7 @@ pub const MAX_CORES: usize = 16;
 /// Cycles of a turn if the machine has several cores. A core observes the effects of the other cores in its next turn.
 pub(crate) const TURN: u64 = 2_000;
 
-/// Cycles of a turn while models time the cores; fewer, so that cores notice each other's interrupts sooner.
+/// Cycles of a turn while models time the cores; fewer, so that cores receive each other's interrupts sooner.
 const OBSERVED_TURN: u64 = 1_000;
 
 /// The configuration of a machine.

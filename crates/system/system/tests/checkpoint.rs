@@ -106,7 +106,7 @@ fn an_unchanged_description_is_accepted() {
     restored(&assembled(&file, &description, &runs)).expect("it is what was written");
 }
 
-/// A turn of the first core, until a cycle.
+/// A turn of the first core that ends at a cycle.
 fn turn(end: u64) -> Value {
     json!({"end": end, "core": 0, "is_interrupted": false, "are_idle": false})
 }
@@ -131,7 +131,7 @@ fn a_missing_an_unknown_and_an_impossible_value_are_named() {
         (|all| all["cores"][0]["registers"]["general"][0] = json!(1), "a register has a value"),
         (|all| all["cores"][0]["timer"]["period"] = json!(0), "the timer has a value"),
         (|all| all["now"] = json!(u64::MAX), "the time are those of no machine"),
-        // The cores would run through the difference at once.
+        // Otherwise, the cores would execute the whole difference in one turn.
         (|all| all["now"] = json!(1_u64 << 26), "the time are those of no machine"),
         (|all| all["turn"] = turn(1 << 26), "the time are those of no machine"),
     ];

@@ -9,11 +9,11 @@
 //!   instruction; other threads execute one when they return from the kernel. Only then do jumps, tables or lists refer
 //!   to the code.
 //! - **Jumps between regions** are patched while threads may execute them. The new target is code for which all threads
-//!   have serialised, or the jump's own stub. This is the only place where bytes change that another thread may be
-//!   fetching. It follows AMD's rule for asynchronous modification: the instruction is inside one naturally aligned
-//!   quadword, one aligned store changes its displacement, and both the old and the new target are valid at that time.
-//!   Intel's processors satisfy the rule in practice, and many virtual machines depend on it. A thread that still takes
-//!   the old jump reaches code that stays in place until the thread passes its next safe point.
+//!   have serialised, or the jump's own stub. This is the only change of bytes that another thread may be fetching. It
+//!   follows AMD's rule for asynchronous modification: the instruction is inside one naturally aligned quadword, one
+//!   aligned store changes its displacement, and both the old and the new target are valid at that time. Intel's
+//!   processors satisfy the rule in practice, and many virtual machines depend on it. A thread that still takes the old
+//!   jump reaches code that stays in place until the thread passes its next safe point.
 //! - **Old code** stays in place until all cores have passed a safe point. All threads have also serialised after the
 //!   jumps to it were patched.
 

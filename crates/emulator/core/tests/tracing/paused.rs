@@ -1,4 +1,4 @@
-//! Cores without a trace while tracing is paused: what they count, and the budget that stops them.
+//! Cores without a trace while tracing is paused: their counts, and the budget that stops them.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Locks for a process that may fork: the locks of the standard library behind a common gate that a fork closes.
-//! Source: fork(2): only the calling thread exists in the child, and locks that other threads hold stay locked.
+//! Locks for a process that may fork: the locks of the standard library, with a common gate that a fork closes. Source:
+//! fork(2): only the calling thread exists in the child, and locks that other threads hold stay locked.
 //!
 //! A thread enters the gate before it waits for a lock and leaves it after releasing its last lock. [`quiesce`] closes
 //! the gate and waits until all threads have left. Then every lock is free, regardless of lock order. `clippy.toml` of

@@ -10,7 +10,7 @@ use crate::Errno;
 
 impl AddressSpace {
     /// Makes the pages of a range guards and discards their contents (MADV_GUARD_INSTALL), or removes the guards
-    /// (MADV_GUARD_REMOVE), behind which private memory is zero.
+    /// (MADV_GUARD_REMOVE), after which private memory reads as zero.
     ///
     /// # Errors
     /// EINVAL for an invalid range or a device; ENOMEM if a part is not mapped, after the mapped parts were changed;
@@ -64,7 +64,7 @@ impl AddressSpace {
         if is_whole { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 
-    /// Moves guards from `old` to `new`, the places of a mapping before and after mremap(2).
+    /// Moves guards from `old` to `new`, the ranges of a mapping before and after mremap(2).
     pub(super) fn move_guards(
         &self,
         map: &mut Mappings,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use crate::Process;
 use crate::open_files::{socket_option, status_of};
 
-/// What happens to data that a call cannot write to guest memory.
+/// The fate of data that a call cannot write to guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnWriteFault {
     /// It remains in the file, and the call can be repeated.

@@ -58,7 +58,7 @@ impl VforkParent {
         let fatal = thread.process.dispositions.fatal() & !thread.signals.mask;
         masks::replace(BLOCKABLE & !fatal);
         let mut messages = Vec::new();
-        // On an error, use what was received before.
+        // On an error, use the data received before it.
         let _ = UnixStream::from(self.read.into_owned()).read_to_end(&mut messages);
         masks::replace(BLOCKABLE);
         for Written { address, bytes } in last(&messages) {

@@ -137,7 +137,8 @@ impl PathInRoot<'_> {
         let flags = how.flags as i32;
         let pinned = match self.open_pinned(flags & (libc::O_NOFOLLOW | libc::O_DIRECTORY)) {
             Err(Errno(libc::ENOENT)) if flags & libc::O_CREAT != 0 => {
-                // O_EXCL: another process may create the file meanwhile, and an unchecked file must not be opened.
+                // O_EXCL: another process may have created the file since the check, and an unchecked file must not be
+                // opened.
                 return self.resolve(OpenHow { flags: how.flags | libc::O_EXCL as u64, ..how });
             }
             pinned => pinned?,

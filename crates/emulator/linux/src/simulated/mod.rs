@@ -110,7 +110,7 @@ pub struct Sleep {
     pub any_signal: bool,
     /// The call has already had an effect, so it cannot restart.
     pub has_side_effects: bool,
-    /// What the thread waits for, for diagnostics.
+    /// A description of the wait, for diagnostics.
     pub reason: &'static str,
 }
 

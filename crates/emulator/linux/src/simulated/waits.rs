@@ -293,8 +293,8 @@ impl Output {
             libc::SYS_writev => self.advance_vectors(arguments, transferred),
             _ => false,
         };
-        // A call on a datagram, or on a file that accepts no more bytes, is complete. The result tells the caller how
-        // many were transferred.
+        // A call on a datagram, or on a file that accepts no more bytes, is complete. The result is the number
+        // transferred.
         if more && transferred > 0 { None } else { Some(self.done) }
     }
 

@@ -1,5 +1,5 @@
 //! A campaign: runs the points of an experiment that have no result yet and stores their results. `workload` defines
-//! what runs at a point.
+//! the run of a point.
 
 use crate::experiment::Experiment;
 use crate::failure::Failure;

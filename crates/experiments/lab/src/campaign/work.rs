@@ -20,11 +20,11 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 pub(super) struct WorkResult {
     /// Points run here.
     pub ran: usize,
-    /// Points that another campaign ran meanwhile.
+    /// Points that another campaign ran during this one.
     pub run_elsewhere: usize,
     /// Points that failed because of the host.
     pub faults: Vec<Fault>,
-    /// All records that were added to the store meanwhile.
+    /// All records added to the store during the campaign.
     pub new_records: Vec<Record>,
     /// Why points could not be claimed.
     pub unclaimed: Option<String>,
@@ -138,7 +138,7 @@ impl<'a> Work<'a> {
         queue.claimed_elsewhere.pop_front().map(|point| (point, true))
     }
 
-    /// Runs a claimed point, unless another campaign has stored its record meanwhile.
+    /// Runs a claimed point, unless another campaign has just stored its record.
     fn run_claimed(&self, point: &Point) -> Result<(), StoreError> {
         if self.stored.lock().ignore_poison().is_stored(&point.key)? {
             self.stored.lock().ignore_poison().result.run_elsewhere += 1;

@@ -28,7 +28,7 @@ pub struct Switch {
     on: Settings,
 }
 
-/// What to explain, in addition to the file's settings.
+/// Settings of an explanation, in addition to those of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Mechanisms to explain, by name; all if empty. The remaining mechanisms of the file stay off. If the file has no

@@ -219,7 +219,7 @@ fn share_axes(panels: &mut [Panel<'_>]) {
 }
 
 /// Redundant parameters: those that vary together with one of the plot's axes, those that another parameter represents,
-/// and those with the same value at all points. Without them, all points still have different places.
+/// and those with the same value at all points. Even without them, all points have different coordinates.
 fn redundant<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
     let is_axis = |name: &str| {
         [Some(&plot.x), plot.by.as_ref(), plot.panels.as_ref()].iter().flatten().any(|axis| &***axis == name)

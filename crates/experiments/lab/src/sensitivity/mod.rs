@@ -23,7 +23,7 @@ const FACTORS: [f64; 2] = [0.5, 2.0];
 /// Parameters with values, in order.
 type Settings = Vec<(String, Setting)>;
 
-/// What to examine, in addition to the file's settings.
+/// Settings of an examination, in addition to those of the file.
 #[derive(Clone, Debug, Default)]
 pub struct Variations {
     /// Metrics; those of the file if empty.
@@ -38,9 +38,9 @@ pub struct Variations {
 
 /// An experiment with two points for each estimate.
 pub struct Sensitivity<'a> {
-    /// The points of all places.
+    /// The points of all settings.
     pub campaign: Campaign<'a>,
-    /// The places, which are examined independently.
+    /// The settings of the other parameters, which are examined independently.
     pub places: Vec<Place>,
     metrics: Vec<String>,
 }

@@ -142,7 +142,7 @@ impl Index {
         found.collect()
     }
 
-    /// The invalid lines of the segments: file name, line number, what is wrong.
+    /// The invalid lines of the segments: file name, line number, error.
     pub(super) fn damage(&self) -> rusqlite::Result<Vec<(String, usize, String)>> {
         let mut query = self.connection.prepare(
             "SELECT name, line, what FROM damage JOIN segments ON segment = id ORDER BY name, line",

@@ -404,7 +404,7 @@ fn patterns(point: &Point) -> Result<Vec<(String, Regex)>, Failure> {
     prints.iter().map(compile).collect()
 }
 
-/// Files of one run. They are in memory and unnamed, so that none are left behind.
+/// Files of one run. They are unnamed and in memory, so that none remain.
 struct Files {
     machine: MemFile,
     statistics: MemFile,

@@ -1,5 +1,5 @@
-//! Rehearses a run: the command sets it up and lists what it would measure, without running the program. It does not
-//! check the program's arguments.
+//! Rehearses a run: the command sets it up and lists its metrics, without running the program. It does not check the
+//! program's arguments.
 //!
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 
@@ -40,7 +40,7 @@ impl Program {
         Ok(rehearsal)
     }
 
-    /// Lists what the run would measure.
+    /// Lists the metrics of the run.
     fn measures(&self, point: &Point) -> Result<Vec<Measure>, Failure> {
         let files = Files::new(point)?;
         let mut command = self.command(point, &files, true);

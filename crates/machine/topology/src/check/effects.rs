@@ -31,8 +31,8 @@ fn refuse(marks: &SourcePositions, key: &str, message: &str, help: &str, problem
     }
 }
 
-/// Models run programs for LoongArch only; on other cores, the number of threads only affects what an operating system
-/// sees.
+/// Models run programs for LoongArch only; on other cores, the number of threads only affects an operating system's
+/// view.
 fn check_threads(core: &Core, problems: &mut Problems) {
     if core.threads > 1 && core.isa == Isa::LoongArch64 && core.marks.sound(&["isa"]) {
         let message = format!("a modelled core runs one thread, not {}", core.threads);

@@ -1,5 +1,5 @@
 //! Rejects sizes that cannot be modelled, for single parts and for all parts of a host together. Every limit is at
-//! least a hundred times what real machines have, except where a register or a bit mask sets it.
+//! least a hundred times the size in real machines, except where a register or a bit mask determines it.
 
 use crate::layout::{HostInstance, Layout};
 use crate::parts::{Cache, Core, MachineFile};

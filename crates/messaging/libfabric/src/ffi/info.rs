@@ -403,9 +403,9 @@ fn allocated_bytes(bytes: Option<&[u8]>) -> *mut u8 {
     }
 }
 
-/// A flag of libfabric's own requests for a provider below a utility provider such as ofi_rxm. This provider has itself
-/// what utility providers add to connected endpoints, but libfabric would prefer theirs. Source: the log and source of
-/// libfabric 1.17.
+/// A flag of libfabric's own requests for a provider below a utility provider such as ofi_rxm. This provider has the
+/// features that utility providers add to connected endpoints, but libfabric would prefer the utility providers.
+/// Source: the log and source of libfabric 1.17.
 const CORE_PROVIDER_ONLY: u64 = 1 << 59;
 
 /// `getinfo` of the provider.

@@ -57,7 +57,7 @@ pub(super) unsafe fn give<T: Object, P>(object: T, place: *mut *mut P) -> Result
 pub(super) unsafe fn take<T: Object>(pointer: *mut Fid) -> Result<Box<T>, i32> {
     // SAFETY: guaranteed by the caller.
     unsafe { object::<T>(pointer)? };
-    // SAFETY: objects are created by `give`. The class is cleared, so that a second close is likely to be noticed.
+    // SAFETY: objects are created by `give`. The class is cleared, so that a second close is likely to be detected.
     unsafe {
         (*pointer).fclass = 0;
         Ok(Box::from_raw(pointer.cast()))

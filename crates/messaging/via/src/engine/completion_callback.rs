@@ -1,7 +1,7 @@
 //! Support for completion callbacks, and the call counters by which the registry's thread detects inactive programs.
 //!
-//! Source: VIA, completing descriptors: the NIC stores the status into the descriptor regardless of what the program
-//! does.
+//! Source: VIA, completing descriptors: the NIC stores the status into the descriptor even if the program makes no
+//! calls.
 
 use super::endpoint::{Endpoint, Inner};
 use super::queues::{CompletionCallback, Queues};

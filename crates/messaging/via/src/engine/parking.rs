@@ -22,7 +22,7 @@ impl Endpoint {
                 return false;
             }
             self.set_parked(&mut inner, true);
-            // Handle what arrived before the peer could see that the VI is parked.
+            // Process messages that arrived before the peer could see that the VI is parked.
             self.progress(&mut inner);
         }
         if inner.queues.notifications.any && inner.link.is_some() {

@@ -41,8 +41,8 @@ impl Asker {
         Self { socket, connection, begin: Instant::now() }
     }
 
-    /// Sends what is due and processes what has arrived. The program never takes the messages, so they fill and close
-    /// the window.
+    /// Sends packets that are due and processes those that have arrived. The program never takes the messages, so they
+    /// fill and close the window.
     fn turn(&mut self) {
         let (mut out, mut datagram) = (Vec::new(), [0; 2048]);
         while self.connection.transmit(self.begin.elapsed(), &mut out) {

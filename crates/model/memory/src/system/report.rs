@@ -24,8 +24,8 @@ pub(super) struct Messages {
     pub memory_reads: u64,
     /// Lines written to memory.
     pub memory_writes: u64,
-    /// The lines written and whether a device or a store wrote them just then, for comparison with a reference in
-    /// tests.
+    /// The lines written, and whether a device or a store wrote each of them directly, for comparison with a reference
+    /// in tests.
     #[cfg(test)]
     pub written: Vec<(crate::cache::Line, bool)>,
 }
@@ -179,7 +179,8 @@ fn cleared(prefetcher: &Option<Prefetcher>, tags: &Tags) -> Counters {
 }
 
 impl Messages {
-    /// Counts a line written to memory, by a device or a store that is just performed if `_is_new`, or from a cache.
+    /// Counts a line written to memory: with `_is_new` by a device or a store that is being performed, otherwise from a
+    /// cache.
     pub fn write(&mut self, _line: Line, _is_new: bool) {
         self.memory_writes += 1;
         #[cfg(test)]

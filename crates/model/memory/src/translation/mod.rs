@@ -22,7 +22,7 @@ const FURTHER_LEVEL_CYCLES: u32 = 7;
 /// starting the walk and refilling the TLB.
 const WALK_CYCLES: u32 = 10;
 
-/// The kind of address that is translated.
+/// The type of address that is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// Instruction addresses.

@@ -10,7 +10,7 @@ use crate::setting::Setting;
 use std::io;
 use std::path::PathBuf;
 
-/// A required program, its package, what needs it, and what works without it.
+/// A required program, its package, the features that need it, and those that work without it.
 const PROGRAMS: [(&str, &str, &str, &str); 3] = [
     (
         "iperf3",
@@ -23,7 +23,7 @@ const PROGRAMS: [(&str, &str, &str, &str); 3] = [
     ("cat", "coreutils", "--lab", "sweeps with --interface and everything else"),
 ];
 
-/// Capabilities that root may lack in a container: number, name, and what does not work without it.
+/// Capabilities that root may lack in a container: number, name, and the features that need it.
 const CAPABILITIES: [(u32, &str, &str); 4] = [
     (12, "CAP_NET_ADMIN", "no --lab, and no --vary of offloads, rings, delays and packet sizes"),
     (21, "CAP_SYS_ADMIN", "no --lab"),

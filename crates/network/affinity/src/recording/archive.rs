@@ -38,7 +38,7 @@ pub enum RecordingError {
     Invalid {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
 }

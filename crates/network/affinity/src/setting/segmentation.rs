@@ -29,7 +29,7 @@ pub(super) fn read(host: &dyn Host, interface: &str) -> io::Result<String> {
     Ok(format!("{}{text}", u8::from(is_active)))
 }
 
-/// Requests what `text` names, or with `0` or `1` all features.
+/// Requests the features that `text` names, or with `0` or `1` all features.
 ///
 /// # Errors
 /// The error of the operating system; `InvalidInput` for another text.

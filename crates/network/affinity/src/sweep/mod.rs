@@ -166,7 +166,7 @@ pub fn run(
         if excluded.as_ref().is_none_or(|(variant, _)| *variant != run.variant) {
             match vary(setup, journal, (&base, &applied), &run.variant) {
                 Ok(()) => (applied, excluded) = (run.variant.clone(), None),
-                // The interface may accept the other values, or with several settings the other combinations.
+                // The interface may accept other values or, with several settings, other combinations.
                 Err(error @ JournalError::Refused { .. }) => {
                     (applied, excluded) = (Variant::new(), Some((run.variant.clone(), error)));
                 }
@@ -244,7 +244,7 @@ fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     found
 }
 
-/// Records what settings of an interface replace. Steering of its queues replaces nothing.
+/// Records the finer settings that settings of an interface replace. Steering of its queues replaces none.
 fn preserve(base: &Base, journal: &mut Journal<'_>) -> Result<(), JournalError> {
     let replaces = |setting: &&Setting| {
         !matches!(setting, Setting::Rps { .. } | Setting::QueueFlows { .. } | Setting::Xps { .. })

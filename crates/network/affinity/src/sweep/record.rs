@@ -116,7 +116,7 @@ pub enum ResultError {
         path: PathBuf,
         /// Line number, from 1.
         line: usize,
-        /// What is wrong.
+        /// The error.
         why: String,
     },
     /// The file holds another sweep.
@@ -127,7 +127,7 @@ pub enum ResultError {
     Other {
         /// Path of the file.
         path: PathBuf,
-        /// What differs.
+        /// The difference.
         what: String,
     },
     /// Another process is writing to the file.

@@ -1,4 +1,4 @@
-//! Tests of the tuner on a simulated host: what it moves, leaves alone and restores.
+//! Tests of the tuner on a simulated host: the objects that it moves, leaves alone and restores.
 
 use super::*;
 use crate::fake::FakeHost;

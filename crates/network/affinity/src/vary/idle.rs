@@ -24,7 +24,7 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
     };
     let is_iperf = matches!(load, Load::Iperf(_));
     let is_zero = |parameter| !values(parameter).iter().any(Value::is_on);
-    // A name is not resolved.
+    // The address family of a host name is unknown, because names are not resolved here.
     let is_ipv4 = match load {
         Load::Iperf(iperf) => iperf.server.parse().ok().map(|address: IpAddr| address.is_ipv4()),
         Load::Command(_) => None,

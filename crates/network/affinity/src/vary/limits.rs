@@ -27,7 +27,7 @@ pub fn beyond(host: &dyn Host, nic: &Nic, variants: &[Variant]) -> Option<String
     variants.iter().flatten().find_map(is_beyond)
 }
 
-/// The least MTU of a link with IPv6. Source: RFC 8200, section 5.
+/// The minimum MTU of a link with IPv6. Source: RFC 8200, section 5.
 const MIN_IPV6_MTU: u64 = 1280;
 
 fn mtu(host: &dyn Host, nic: &Nic, value: &Value) -> Option<String> {

@@ -84,7 +84,7 @@ pub(crate) async fn list(
         VmQuery { tenant, host: which.host, deleted: which.deleted, after: which.after, limit: limit + 1 };
     let all_hosts = caller.role != Role::Tenant;
     let listed = state.with(move |state| {
-        // A tenant cannot tell an unknown host from a host where it has no virtual machines.
+        // A tenant cannot distinguish an unknown host from a host where it has no virtual machines.
         query.host.as_ref().filter(|_| all_hosts).map(|name| state.store.host(name)).transpose()?;
         state.store.vms(&query)
     });
@@ -110,7 +110,8 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, HttpProblem> {
     Ok(Some(key.ok_or_else(wrong)?.to_string()))
 }
 
-/// Rejects what tenants must not request: other tenants' images, and domain XML, which could name any file of the host.
+/// Rejects requests that tenants must not make: for other tenants' images, and with domain XML, which could name any
+/// file of the host.
 fn check_allowed(state: &ServiceState, caller: &Caller, request: &Request) -> Result<(), HttpProblem> {
     let Some(tenant) = caller.tenant()? else { return Ok(()) };
     if request.tenant != tenant {

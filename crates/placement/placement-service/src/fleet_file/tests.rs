@@ -1,4 +1,4 @@
-//! Fleet files and descriptions of hosts: what they mean, and which line and field a fault is in.
+//! Fleet files and descriptions of hosts: their meaning, and the line and field of each error.
 
 use super::*;
 use proptest::prelude::*;

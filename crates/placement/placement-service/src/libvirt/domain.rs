@@ -15,7 +15,7 @@ use longma_placement::store::VmId;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Upper bound of I/O threads, above what any domain has.
+/// Upper bound of I/O threads, higher than in any real domain.
 const MAX_IO_THREADS: usize = 1024;
 
 /// XML namespace of Longma's metadata.

@@ -1,4 +1,4 @@
-//! The hosts: what their agents last reported, and whether they are up.
+//! The hosts: the last reports of their agents, and whether they are up.
 
 use super::ServiceState;
 use super::migrations::Stuck;

@@ -63,7 +63,7 @@ pub(crate) struct ServiceState {
     next_order: AtomicU64,
     migrations: Mutex<BTreeMap<VmId, OrderedMigration>>,
     tokens: RwLock<Tokens>,
-    /// Counts changes of the tokens, so that streams notice revoked ones.
+    /// Counts changes of the tokens, so that streams detect revoked ones.
     pub token_changes: watch::Sender<u64>,
     /// The last use of each token, by digest, if it is not in the store yet.
     token_uses: Mutex<HashMap<String, i64>>,

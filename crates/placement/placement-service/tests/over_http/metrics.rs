@@ -1,4 +1,4 @@
-//! Metrics: what `/metrics` exports, and that the Grafana dashboard asks for nothing else.
+//! Metrics: the contents of `/metrics`, and that the Grafana dashboard uses no other metrics.
 
 use crate::service::*;
 use longma_placement::host::NodeLoad;
@@ -143,7 +143,7 @@ fn the_dashboard_asks_for_exported_metrics_and_labels() {
     assert!(exported.labels.keys().all(shown), "{used:?}");
 }
 
-/// What Grafana requires to import a dashboard. Source: Grafana's manual, "Dashboard JSON model".
+/// The fields that Grafana requires to import a dashboard. Source: Grafana's manual, "Dashboard JSON model".
 #[test]
 fn the_dashboard_has_what_grafana_requires() {
     let dashboard: Value = serde_json::from_str(longma_placement_service::GRAFANA_DASHBOARD).unwrap();

@@ -81,7 +81,7 @@ fn both_agents_take_part_and_neither_can_do_the_others_part() {
         "an old agent"
     );
     two.report(Vec::new());
-    // What was not ordered cannot be begun.
+    // A migration that was not ordered cannot begin.
     let target = longma_placement::Placement { host: "h2".into(), ..vm.placement.clone().unwrap() };
     let begin = AgentChange::BeginMigration { vm: vm.id, target: target.clone() };
     assert_eq!(kind(one.change(&begin)), ProblemKind::Conflict);

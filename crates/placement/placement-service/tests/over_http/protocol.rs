@@ -1,4 +1,4 @@
-//! What clients, agents and log readers may rely on: headers, operation IDs, kinds of problems, streams, orders.
+//! The protocol for clients, agents and log readers: headers, operation IDs, types of problems, streams, orders.
 
 use crate::service::*;
 use longma_placement::Request;

@@ -77,7 +77,7 @@ pub fn receive(
 
 /// Migrates a running virtual machine of `host` to `target` on another host. `prepare` asks the target's agent to
 /// prepare its host. If a step is rejected, undoes everything. If the outcome is unknown, the virtual machine stays in
-/// the state `Migrating` with both places reserved, and [`super::reconcile`] ends the migration.
+/// the state `Migrating` with both placements reserved, and [`super::reconcile`] ends the migration.
 ///
 /// # Errors
 /// If the target is taken, or the store or the hypervisor is unreachable.

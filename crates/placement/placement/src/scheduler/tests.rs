@@ -515,7 +515,7 @@ fn a_refusal_for_shared_cpus_states_whether_the_ratio_or_the_cpus_are_too_low() 
     assert!(what.contains("ratio") && available == 8, "{what}");
 }
 
-/// What is reserved for a request, as (node, page size in KiB, MiB).
+/// The memory reserved for a request, as (node, page size in KiB, MiB).
 fn reserved_for(scheduler: &mut Scheduler, request: &Request) -> Option<Vec<(u32, u32, u64)>> {
     let placement = scheduler.place(request).ok()?;
     assert_eq!(placement.memory_mib().0, request.memory_mib, "the guest gets what it asked for");

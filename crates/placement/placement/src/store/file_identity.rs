@@ -37,7 +37,7 @@ impl FileIdentity {
     /// Checks that the files are in place.
     ///
     /// # Errors
-    /// Which file is not, and what to do.
+    /// The file that is not in place, and the remedy.
     pub fn check(&self) -> Result<(), String> {
         let [(database, known), _] = &self.files;
         // The log may be empty, the database never is.

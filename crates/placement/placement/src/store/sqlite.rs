@@ -188,7 +188,7 @@ fn checkpoint(connection: &Connection) -> i64 {
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap_or(0)
 }
 
-/// A thread that checkpoints the log in the background, so that no commit has to.
+/// A thread that checkpoints the log in the background, so that commits do not have to.
 #[derive(Debug)]
 pub(super) struct Checkpointer {
     stop: Option<Sender<()>>,
@@ -208,7 +208,7 @@ impl Checkpointer {
         let copy = move || {
             while receiver.recv_timeout(Self::CHECKPOINT_INTERVAL) == Err(mpsc::RecvTimeoutError::Timeout) {
                 if checkpoint(&connection) >= Self::MAX_LOG_PAGES {
-                    // A second pass copies the pages added meanwhile, so that almost nothing is left for the write
+                    // A second pass copies the pages added during the first, so that almost none remain for the write
                     // connection.
                     checkpoint(&connection);
                     almost_done.store(true, Ordering::Relaxed);

@@ -48,7 +48,7 @@ impl Database {
     }
 }
 
-/// Removes what versions 5 and 6 of the schema added, so that the next opening migrates again.
+/// Removes the additions of schema versions 5 and 6, so that the next opening migrates again.
 pub const TO_VERSION_4: &str =
     "ALTER TABLE events DROP COLUMN actor; ALTER TABLE tokens DROP COLUMN expires_at;
     ALTER TABLE tokens DROP COLUMN used_at; DROP TABLE audit_log; DROP TABLE default_quota;

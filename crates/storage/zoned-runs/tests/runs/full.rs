@@ -12,7 +12,7 @@ fn fill(
     model: &mut Model,
 ) -> u64 {
     let mut filled = 0;
-    // A merge may have to make room first. Each attempt does a part of that work.
+    // A merge may have to free space first. Each attempt does a part of that work.
     let mut patience = 200;
     while patience > 0 {
         let mut batch = Batch::new();

@@ -145,7 +145,7 @@ fn a_node_that_points_to_itself_is_damage_and_not_an_endless_loop() {
     lead_to_themselves(&device);
     assert!(!Store::check(Arc::clone(&device)).unwrap().problems.is_empty());
     let damaged = |result: longma_zoned::Result<()>| matches!(result, Err(Error::Damaged { .. }));
-    // Opening has to apply the journal to the tree, so it fails.
+    // Opening must apply the journal to the tree, so it fails.
     assert!(damaged(Store::open(Arc::clone(&device), busy(20_000, 20_000)).map(|_| ())));
     let repaired = Store::repair(Arc::clone(&device), busy(20_000, 20_000)).unwrap();
     assert!(!repaired.lost.is_empty());

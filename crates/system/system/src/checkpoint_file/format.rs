@@ -14,7 +14,7 @@ const MAGIC: [u8; 8] = *b"LONGMASC";
 /// The magic number of a checkpoint of `longma run`.
 const MAGIC_OF_PROCESSES: [u8; 8] = *b"LONGMACP";
 /// Increment this when the meaning of a part of the state changes. Only this version can be read. New, missing and
-/// renamed fields are noticed without it.
+/// renamed fields are detected without it.
 pub const VERSION: u32 = 1;
 /// The space of the terminating run.
 const END: u32 = u32::MAX;

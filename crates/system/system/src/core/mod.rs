@@ -46,8 +46,8 @@ pub struct Bus {
     /// Devices and interrupt controllers.
     pub platform: RefCell<Platform>,
     code: RefCell<CodeCache>,
-    /// Counts new and removed pages of decoded code. A core that reads a new number must notice stores to the new pages,
-    /// and must not use host code of removed ones.
+    /// Counts new and removed pages of decoded code. A core that reads a new number must detect stores to the new
+    /// pages, and must not use host code of removed ones.
     made: Cell<u64>,
     /// Code translated to host code; `None` if all code is interpreted.
     pub translation: Option<Translation>,
@@ -335,7 +335,7 @@ impl Core {
         self.begin_generation();
     }
 
-    /// Notices that all decoded code has been removed.
+    /// Processes the removal of all decoded code.
     pub(crate) fn forget_code(&self) {
         self.known.set(self.bus.made.get());
         self.begin_generation();
@@ -391,7 +391,7 @@ impl Core {
         }
         let (code, is_new) = self.bus.code.borrow_mut().page(physical);
         if is_new {
-            // Stores to the page must be noticed.
+            // Stores to the page must be detected.
             self.announce_code();
         }
         let generation = self.generation.get();

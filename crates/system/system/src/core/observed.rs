@@ -1,6 +1,7 @@
 //! Executes instructions for models that time them. All code is interpreted. A core's execution is collected in a
 //! trace, which a [`Timing`] takes at the end of each quantum, before an access to the clock, and before a change of
-//! the privilege level. The core's clock stands still in between and then moves to the time that the model has reached.
+//! the privilege level. Between these points the core's clock does not advance; at each of them it moves to the model's
+//! time.
 //!
 //! Addresses in the trace are physical, and the virtual addresses of code can be converted by [`CodePages`].
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Available from Linux 6.5 on, and not in all headers yet.
 const SO_PEERPIDFD: i32 = 77;
 
-/// The process behind a socket at the time when it connected (or started to listen, for a server).
+/// The process at the other end of a socket when it connected (or, for a server, started to listen).
 pub(super) struct Process {
     /// Its PID at that time. It is used only to find /proc entries, and their contents are valid only if `file` shows
     /// afterwards that the process is still alive.
@@ -29,7 +29,7 @@ pub(super) struct Process {
     pub(super) file: Option<OwnedFd>,
 }
 
-/// The credentials of the process behind a socket.
+/// The credentials of the process at the other end of a socket.
 fn credentials_of(socket: RawFd) -> libc::ucred {
     let mut credentials = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -41,14 +41,14 @@ fn credentials_of(socket: RawFd) -> libc::ucred {
     credentials
 }
 
-/// The user behind a socket.
+/// The user at the other end of a socket.
 pub(super) fn peer_uid(socket: &impl AsRawFd) -> u32 {
     credentials_of(socket.as_raw_fd()).uid
 }
 
 impl Process {
-    /// The process behind a socket. Unix sockets always have credentials; for any other socket, the user would be
-    /// `u32::MAX`.
+    /// The process at the other end of a socket. Unix sockets always have credentials; for any other socket, the user
+    /// would be `u32::MAX`.
     ///
     /// # Errors
     /// If there is no free descriptor for the pidfd, without which the exit of the process might go unnoticed.

@@ -398,7 +398,7 @@ impl Attacker {
         }
     }
 
-    /// Whether the eight bytes of `secret` occur in what the victim has written for the attacker.
+    /// Whether the eight bytes of `secret` occur in the victim's half.
     pub(super) fn has_learnt(&self, secret: u64) -> bool {
         self.theirs.as_ref().is_some_and(|(theirs, _)| stands_in(theirs, secret))
     }

@@ -1,7 +1,8 @@
 //! A region that is lent and revoked before the other side borrows it, while another peer keeps the borrowing thread
 //! busy.
 //!
-//! Source: pidfd_getfd(2). A descriptor number refers to what the process has open at that time.
+//! Source: pidfd_getfd(2). A descriptor number refers to the file that the process has open under it at the time of
+//! use.
 
 use super::*;
 

@@ -174,7 +174,7 @@ impl Hostile {
         unsafe { AtomicU32::from_ptr(self.half.base().add(offset & !3).cast()) }
     }
 
-    /// Whether the eight bytes of `secret` occur in what the other side has written for us.
+    /// Whether the eight bytes of `secret` occur in the other side's half.
     fn has_learnt(&self, secret: u64) -> bool {
         stands_in(&self.theirs, secret)
     }

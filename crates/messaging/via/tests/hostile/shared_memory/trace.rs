@@ -1,4 +1,4 @@
-//! Traces late responses: what the threads of this process are doing, and where in the kernel they wait. Only responses
+//! Traces late responses: the activity of this process's threads, and where in the kernel they wait. Only responses
 //! that are already late are sampled, once per millisecond, and only the first few samples are kept.
 //!
 //! Source: proc(5), /proc/PID/task/TID/stat and wchan; /proc/stat, steal (the time that the host of virtual machines

@@ -51,8 +51,8 @@ macro_rules! policies {
         }
 
         impl From<Replacement> for Policy {
-            /// Models an unknown policy as LRU, the usual assumption of other simulators and what vendors' documents
-            /// imply when they write "the oldest line".
+            /// Models an unknown policy as LRU, the usual assumption of other simulators and the meaning of "the oldest
+            /// line" in vendors' documents.
             fn from(named: Replacement) -> Self {
                 match named {
                     Replacement::Unknown => Self::Lru,

@@ -151,7 +151,7 @@ proptest! {
 
     #[test]
     fn in_order_issue_is_never_faster(shape in shapes(OPERATIONS.len()), sizes in sizes()) {
-        // Disable what an in-order core does not have: renaming, schedulers, and speculative loads.
+        // Disable the features that an in-order core lacks: renaming, schedulers, and speculative loads.
         let sizes = Sizes {
             int_registers: 4096,
             fp_registers: 4096,

@@ -101,7 +101,7 @@ impl Window<'_> {
             Access::Nothing | Access::Store | Access::Barrier => Some(cycle + executed.operation.latency),
         };
         let older = index.checked_sub(1).and_then(|before| self.stages[before].retired);
-        // At most as many retire per cycle as issue.
+        // At most as many instructions retire per cycle as issue.
         let width = self.sizes.decode_width.min(self.sizes.issue_width) as usize;
         let full = index.checked_sub(width).and_then(|before| self.stages[before].retired);
         let retired =

@@ -15,7 +15,7 @@ impl HostFilter for Devices {
     }
     fn shortage(&self, host: &HostState, demand: &Demand) -> Option<Shortage> {
         demand.devices.iter().find_map(|need| {
-            // Needs for a model count for its kind, too.
+            // Devices requested by model are also counted for their type.
             let covers = |other: &&DeviceNeed| {
                 need.kind.is_none_or(|kind| other.kind == Some(kind))
                     && need.id.is_none_or(|id| other.id == Some(id))

@@ -77,7 +77,7 @@ fn conflict(key: &[u8]) -> Result<()> {
     Err(Error::Conflict { key: key.escape_ascii().to_string() })
 }
 
-/// A value, or where it is.
+/// A value or its location.
 #[derive(PartialEq, Eq)]
 enum Known {
     Absent,

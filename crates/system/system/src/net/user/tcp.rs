@@ -160,7 +160,7 @@ impl Connection {
             socket.abort();
         }
         match socket.state() {
-            // The socket still has to send a reset.
+            // The socket must still send a reset.
             State::Closed => socket.remote_endpoint().is_some(),
             State::TimeWait => false,
             _ => true,

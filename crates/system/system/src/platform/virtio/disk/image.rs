@@ -145,7 +145,7 @@ struct BackingImages {
 }
 
 impl BackingImages {
-    /// Opens a qcow2 image and those behind it.
+    /// Opens a qcow2 image and its backing images.
     fn open(&mut self, path: &Path) -> Result<FormatAccess<Storage>, DiskError> {
         let refused = |error| DiskError::Image { path: path.to_owned(), error };
         self.enter(path)?;
