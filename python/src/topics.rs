@@ -338,7 +338,7 @@ impl Sample {
         self.elements
     }
 
-    /// Whether all that was read until now belongs to this message.
+    /// Whether all data read so far belongs to this message.
     #[getter]
     fn is_intact(&self) -> PyResult<bool> {
         Ok(locked(&self.raw)?.as_ref().is_some_and(RawSample::is_intact))

@@ -34,8 +34,8 @@ pub struct SourceLines {
 }
 
 impl SourceLines {
-    /// The lines of all executable mappings of `process`, which `symbols` describes. A file without DWARF information, with
-    /// compressed or with more than 256 MiB of it, or with damaged information, has none.
+    /// The lines of all executable mappings of `process`, which `symbols` describes. A file without DWARF information,
+    /// with compressed or with more than 256 MiB of it, or with damaged information, has no source lines.
     pub(crate) fn of(process: &Process, symbols: &Symbols) -> Self {
         let mut read: HashMap<&str, Lines> = HashMap::new();
         let mapped = symbols.files().map(|(range, bias, path)| {

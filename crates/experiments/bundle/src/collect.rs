@@ -1,5 +1,5 @@
-//! Finds the files that experiments read, and gives each a place in the bundle: the same place relative to the
-//! experiment's file, so that the unpacked file works without changes.
+//! Finds the files that experiments read, and determines their paths in the bundle. A path relative to the experiment's
+//! file stays the same, so that the unpacked file works without changes.
 
 use crate::archive::BundleError;
 use crate::manifest::{BundledExperiment, BundledInput, BundledMachine, BundledPoint, Contents, is_path};
@@ -195,7 +195,7 @@ fn machine(name: &str, folder: &Path, experiment: &Experiment) -> Result<NamedMa
     let given = experiment.folder().join(name).display().to_string();
     let whole = Machine::open(&given).map_err(|error| failed(&error))?;
     let (_, text) = Machine::text(&given).map_err(|error| failed(&error))?;
-    // A file that extends another machine would need that one, too.
+    // A file that extends another machine would also need that machine's file.
     let text = if text.contains("extends") { whole.to_toml() } else { text };
     Ok(NamedMachine { file: Some((path, text)), whole })
 }

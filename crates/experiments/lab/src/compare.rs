@@ -80,7 +80,7 @@ pub struct Verdict {
     pub partial: usize,
     /// Number of points with these values.
     pub points: usize,
-    /// Number of published values that all their points agree with: within 10 %, or within the bounds.
+    /// Number of published values with which all of their points agree: within 10 %, or within the bounds.
     pub near: usize,
     /// Number of published values that have the opposite sign at a point.
     pub opposite: usize,

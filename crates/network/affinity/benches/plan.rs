@@ -1,6 +1,6 @@
-//! Processor time of one plan of `tune`, from small hosts to 256 CPUs, 128 queues and 10,000 flows. Every queue and every
-//! thread starts on a random CPU (`scattered`) or may run on all of them (`unbound`); `settled` plans again from where
-//! the plan leads, as a daemon does most of the time. The goal is 10 ms.
+//! Processor time of one plan of `tune`, from small hosts to 256 CPUs, 128 queues and 10,000 flows. Every queue and
+//! every thread starts on a random CPU (`scattered`) or may run on all of them (`unbound`); `settled` plans again from
+//! the result of a plan, as a daemon does most of the time. The goal is 10 ms.
 
 use longma_affinity::fake::topology;
 use longma_affinity::tune::model::{Assignment, Link, Model, Queue, Thread};

@@ -216,8 +216,7 @@ impl<'a> Journal<'a> {
     /// Changes a setting: records it in the journal, writes it, and reads it back.
     ///
     /// # Errors
-    /// If another program has changed it meanwhile, or the kernel refuses. The setting then keeps the value that it was
-    /// found with.
+    /// If another program has changed it meanwhile, or the kernel refuses. The setting then keeps its current value.
     pub fn set(&mut self, setting: &Setting, value: &str) -> Result<(), JournalError> {
         let refused = |error| JournalError::Refused { setting: setting.clone(), value: value.into(), error };
         let index = self.index(setting).map_err(refused)?;

@@ -118,7 +118,7 @@ impl Caller {
         Self { object: Arc::default(), ..self.clone() }
     }
 
-    /// For how many seconds the token has been expired; `None` if it is valid.
+    /// The number of seconds since the token expired; `None` if it is valid.
     pub fn expired_for_s(&self) -> Option<i64> {
         self.expires_at.map(|end| now() - end).filter(|late| *late >= 0)
     }

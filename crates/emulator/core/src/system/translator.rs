@@ -97,7 +97,7 @@ impl SystemTranslator {
     /// the first word is not a valid instruction or the cache is full.
     ///
     /// `call_out` returns the address of the data for an instruction that the owner executes. Its second argument is
-    /// the number of instructions that follow in the block. They have already been taken from the budget then.
+    /// the number of instructions that follow in the block. The budget has then already been reduced by them.
     pub fn translate(
         &mut self,
         page: PageCode<'_>,

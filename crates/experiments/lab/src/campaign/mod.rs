@@ -85,7 +85,8 @@ pub struct Outcome {
     pub left: usize,
     /// Points of this share that failed because of the host. They have no record and are run again next time.
     pub faults: Vec<Fault>,
-    /// Why the campaign could not claim points, so that another one on the same store may have run the same points.
+    /// Why the campaign could not claim points, so that another campaign on the same store may have run the same
+    /// points.
     pub unclaimed: Option<String>,
     /// All results of the store.
     pub results: Results,

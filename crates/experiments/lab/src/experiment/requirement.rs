@@ -1,4 +1,4 @@
-//! Conditions between parameters: combinations that do not meet them are no points.
+//! Conditions between parameters: combinations that do not meet them are left out.
 
 use super::ExperimentFile;
 use crate::read::{Problems, suggestion};
@@ -54,7 +54,7 @@ impl Requirement {
         }
     }
 
-    /// Whether these settings meet it. A parameter without a setting meets every condition.
+    /// Whether these settings meet the condition. A parameter without a setting meets every condition.
     pub(crate) fn holds(&self, settings: &dyn Fn(&str) -> Option<Setting>) -> bool {
         let value = |side: &Side| match side {
             Side::Parameter(name) => settings(name),

@@ -33,7 +33,7 @@ const ENDING: &str = ".records";
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
-    /// From how many bytes the store has an index; the default if `None`.
+    /// The size in bytes from which the store has an index; the default if `None`.
     index_from: Option<u64>,
 }
 

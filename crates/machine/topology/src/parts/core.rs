@@ -131,7 +131,7 @@ choice! {
 choice! {
     /// When a load may pass older stores with unknown addresses.
     pub enum LoadOrder = "a load ordering policy" {
-        /// If none of them will turn out to have the same address: an ideal that no real core reaches.
+        /// If none of them has the same address, which no real core can know in advance.
         Ideal = "ideal",
         /// Never.
         Conservative = "conservative",

@@ -111,7 +111,7 @@ struct Deviation {
     schedule: ScheduleNumber,
     event: usize,
     reason: Reason,
-    /// Number of lines that were fetched in time before that.
+    /// Number of lines that were fetched in time before the deviation.
     fetched: usize,
     /// State of the window before the block.
     mark: usize,

@@ -48,7 +48,7 @@ pub struct Costs {
     pub nic_drops: Option<f64>,
     /// Packets per Gbit dropped at full backlogs of the host's CPUs.
     pub backlog_drops: Option<f64>,
-    /// How often per Gbit a CPU of the host ended a softirq with packets left.
+    /// Number of softirqs per Gbit that ended with packets left, on all CPUs of the host.
     pub squeezes: Option<f64>,
 }
 

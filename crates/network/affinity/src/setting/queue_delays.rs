@@ -1,5 +1,5 @@
-//! Interrupt coalescing of single queues. Changing the coalescing of the interface replaces it. Drivers with one value
-//! for all queues have none.
+//! Reads and sets the interrupt coalescing of single queues, which a change of the interface's coalescing overwrites.
+//! Drivers with one value for all queues do not support it.
 
 use crate::host::Host;
 use longma_linux_network::queue_coalescing::WORDS;

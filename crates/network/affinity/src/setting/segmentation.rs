@@ -1,5 +1,6 @@
 //! TCP segmentation offload: several features of an interface, one for each type of segment. `ethtool -K NAME tso` sets
-//! all of them, and so does a sweep. Each had its own value before, so the value that is restored names them.
+//! all of them, and so does a sweep. The features may have had different values before, so the restored value names
+//! each of them.
 
 use crate::host::Host;
 use std::io;

@@ -139,7 +139,8 @@ pub(crate) struct DrainQuery {
     empty: bool,
 }
 
-/// Drains a host: it accepts no more virtual machines. The present ones stay, unless it is to be emptied.
+/// Drains a host: it accepts no more virtual machines. Its current virtual machines stay, unless the host must be
+/// emptied.
 #[utoipa::path(post, path = "/v1/hosts/{host}/drain", operation_id = "drain_host", tag = "hosts", params(("host" = String, Path, description = "its name"), DrainQuery),
     responses((status = 200, body = Drained), (status = "4XX", body = Problem)))]
 pub(crate) async fn drain(

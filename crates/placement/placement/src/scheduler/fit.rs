@@ -67,8 +67,8 @@ fn suitable(rules: &Rules<'_>, host: &HostState, demand: &Demand, cell: &CellDem
     found
 }
 
-/// How many virtual machines like `demand` the nodes of `mask` hold without borrowed memory, and the nodes that keep
-/// this number.
+/// The number of virtual machines like `demand` that fit on the nodes of `mask` without borrowed memory, and the nodes
+/// that preserve this number.
 fn capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Capacity {
     // Parts that only the first virtual node has do not count.
     let cell = CellDemand { first: false, ..demand.cell(0) };

@@ -133,7 +133,7 @@ mod tests {
         for deadline in [None, Some(now), Some(now + max_sleep())] {
             assert_eq!(rest(now, 0, just_now, deadline), (true, LEAVE_TO_PROGRAMS), "{deadline:?}");
         }
-        // The medium is not left to programs if one sleeps, none has polled lately, or none ever has.
+        // The thread polls the medium itself if a program sleeps, or if no program has polled lately.
         for (sleepers, polled) in [(1, just_now), (0, now - STILL_POLLING), (0, Duration::ZERO)] {
             assert_eq!(rest(now, sleepers, polled, None), (false, max_sleep()));
             assert_eq!(rest(now, sleepers, polled, Some(now + PAUSE)), (false, PAUSE));
