@@ -18,8 +18,8 @@ const X86_SIGNAL_RETURN: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 /// `mov x8, 139` (rt_sigreturn) and `svc 0`, which debuggers and unwinders recognize.
 const ARM_SIGNAL_RETURN: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 
-/// Maps both areas: the lookup table in the part of the address space that the program does not get, and the code at
-/// the highest free address below the limit.
+/// Maps both areas: the lookup table outside the program's part of the address space, and the code at the highest free
+/// address below the limit.
 pub(super) fn map(space: &mut AddressSpace, architecture: Architecture) -> Result<Areas, Errno> {
     let limit = space.memory().limit();
     let table = limit / 2..limit;

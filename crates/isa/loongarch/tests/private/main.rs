@@ -1,5 +1,5 @@
-//! Private instructions and floating-point rules of translated code: standard test vectors, the host's instructions,
-//! and that programs of LoongArch have no such instructions. Source: FIPS 197, appendices A and B; FIPS 180-4; NIST SP
+//! Tests private instructions and floating-point rules of translated code against standard test vectors and the host's
+//! instructions, and that LoongArch programs cannot use them. Source: FIPS 197, appendices A and B; FIPS 180-4; NIST SP
 //! 800-38D.
 
 mod accesses;

@@ -45,8 +45,7 @@ pub(super) fn write(host: &dyn Host, interface: &str, text: &str) -> io::Result<
     host.request_features(interface, &requests)
 }
 
-/// Returns whether the same features are requested. A single digit represents all features: whether any of them is
-/// active.
+/// Returns whether the same features are requested. A text of a single digit states only whether any feature is active.
 pub(super) fn means_same(one: &str, other: &str) -> bool {
     let all_are = |text: &str, is_on: bool| {
         text.split(' ').next().and_then(bit) == Some(is_on)
