@@ -33,7 +33,7 @@ const SHORT_NAP: Duration = Duration::from_millis(10);
 /// `longma boot ...`
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// A system that is fetched once and then kept, instead of --kernel and --initrd.
+    /// A system that is fetched once and then cached, instead of --kernel and --initrd.
     #[arg(value_enum, required_unless_present_any = ["kernel", "restore"], conflicts_with_all = ["kernel", "initrd"])]
     system: Option<System>,
     /// Use no network to prepare the system.
@@ -71,8 +71,8 @@ pub struct Arguments {
     /// A script of texts to expect on the console and of input to send, instead of standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
-    /// Save the machine to this file and end, where models would begin (the guest's mark 1 or 3), or at the `checkpoint` of
-    /// the script.
+    /// Save the machine to this file and end: at the guest's mark 1 or 3, where models would begin, or at the
+    /// `checkpoint` of the script.
     #[arg(long, value_name = "FILE", conflicts_with = "gdb")]
     checkpoint: Option<PathBuf>,
     /// Continue a machine that --checkpoint has saved, at any level, with the same disks and folders.
@@ -396,7 +396,7 @@ struct Conversation<'a> {
 
 impl Conversation<'_> {
     /// Runs the machine with its console on standard output. A machine that `is_restored` continues where it was saved:
-    /// after a slice, before input.
+    /// after a slice of execution and before input.
     fn run(
         &mut self,
         machine: &mut Machine,

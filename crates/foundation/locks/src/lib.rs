@@ -4,8 +4,8 @@
 //! after each statement that can panic, or the owner of the lock handles the poison itself. The panic is reported where
 //! it happens; a second panic in each thread that takes the lock later would only hide it.
 //!
-//! The standard library's locks stay, because a lock without poison such as parking_lot's queues its threads in a table
-//! of the process. A fork can copy that table while another thread has locked it, and the child then waits forever.
+//! Locks without poisoning, such as parking_lot's, are no alternative: they queue waiting threads in a table of the
+//! process. If a process forks while another thread has locked that table, the child waits forever.
 
 use std::sync::LockResult;
 
