@@ -92,7 +92,7 @@ pub fn bundle(which: &Which, out: &Path, registry: &Registry) -> Outcome {
 }
 
 fn original<'a>(campaign: &'a Campaign<'a>, registry: &Registry) -> Original<'a> {
-    // `compare` with the quick form looks at the points of the whole one, which may need other programs.
+    // With the quick form, `compare` also evaluates the points of the whole form, which may need other programs.
     let other_form = campaign.experiment.points(!campaign.quick, registry, VERSION).unwrap_or_default();
     Original { campaign, other_form }
 }

@@ -1,4 +1,4 @@
-//! Options that select the service to talk to: a state directory on this machine, or an address and a token.
+//! Options that select the service: a state directory on this machine, or an address and a token.
 
 use longma_placement_service::client::ClientError;
 use longma_placement_service::wire::ProblemKind;

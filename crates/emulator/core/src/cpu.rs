@@ -189,8 +189,8 @@ impl Cpu {
         }
     }
 
-    /// Copies FCSR's rounding mode and private rules into the guest's MXCSR. By SSE's rules the host has the right
-    /// results of invalid operations.
+    /// Copies FCSR's rounding mode and private rules into the guest's MXCSR. Under SSE's rules, the host's results of
+    /// invalid operations are correct.
     pub(crate) fn load_rounding(&mut self) {
         // FCSR: 0 nearest, 1 zero, 2 up, 3 down. MXCSR: 0 nearest, 1 down, 2 up, 3 zero.
         let rounding = [0u32, 3, 2, 1][(self.state.fcsr.0 >> 8 & 3) as usize];

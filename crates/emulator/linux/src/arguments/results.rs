@@ -6,7 +6,7 @@
 //! calls have consumed data by then: a datagram, an event counter, a child's status. For these, the kernel writes to
 //! temporary memory. (Linux loses such data too if the guest's memory is not writable.) Other calls, such as reads from
 //! pipes and streams, leave unwritten data in place. For these, the kernel writes to guest memory directly, and the
-//! call is repeated if a code page was in the way.
+//! call is repeated if a code page prevented the write.
 
 use std::cell::Cell;
 

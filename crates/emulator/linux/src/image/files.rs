@@ -142,7 +142,7 @@ fn check_capturable(descriptor: RawFd, kind: &FileKind, flags: i32) -> Result<()
     Ok(())
 }
 
-/// Whether the file that an epoll set watches as `file` is the one open there now.
+/// Whether the file that an epoll set watches as `file` is still open under that descriptor.
 fn watches(set: RawFd, file: RawFd) -> bool {
     // `struct kcmp_epoll_slot`: the set, the descriptor, and an index among entries for that descriptor.
     let slot = [set as u32, file as u32, 0];

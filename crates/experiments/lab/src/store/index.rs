@@ -40,7 +40,7 @@ pub(super) struct Known {
     /// Bytes of complete lines.
     pub(super) read: u64,
     lines: usize,
-    /// Where the last of these lines begins, and its checksum: other bytes there mean that the segment is another one.
+    /// The offset of the last of these lines, and its checksum: a mismatch means that the file is a different segment.
     last: u64,
     checksum: Vec<u8>,
 }

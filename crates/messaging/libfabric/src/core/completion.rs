@@ -92,8 +92,8 @@ impl Watched {
 }
 
 /// A thread that polls an empty queue yields the processor after this many reads, and then every `YIELD_INTERVAL`
-/// reads. If each process has a core, this costs a system call every ten microseconds, once no message has arrived for
-/// a hundred.
+/// reads. If each process has a core, this costs a system call every ten microseconds, beginning after a hundred
+/// microseconds without a message.
 const IDLE_READS: usize = 1024;
 const YIELD_INTERVAL: usize = 64;
 

@@ -20,7 +20,7 @@ const MAX_NODES: f64 = 1024.0;
 const MAX_QUEUES: f64 = 65_536.0;
 /// The last second of the year 9999, in seconds since 1970.
 const MAX_TIMESTAMP: f64 = 253_402_300_799.0;
-/// Upper bound of the share of a link's rate, if the driver reports its rate wrong.
+/// Upper bound of the share of a link's rate, if the driver reports a wrong rate.
 const MAX_LINK_SHARE: f64 = 1e9;
 /// Tolerance for sums of fractions above 1.
 const ROUNDING: f64 = 1e-6;

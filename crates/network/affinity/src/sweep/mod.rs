@@ -232,7 +232,7 @@ fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     let mut found = Base::new();
     for (parameter, value) in plan.variants.iter().flatten() {
         for (setting, _) in parameter.settings(&setup.header.nic, value) {
-            // The flow's CPU decides about interrupts, except with accelerated RFS.
+            // Interrupts go to the flow's CPU, except with accelerated RFS.
             if !matches!(setting, Setting::Irq(_))
                 && !found.iter().any(|known| known.0 == setting)
                 && let Ok(text) = setting.read(setup.host)

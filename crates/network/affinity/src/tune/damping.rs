@@ -35,7 +35,7 @@ impl<K: Ord + Clone> ChangeDamper<K> {
         Self { wanted: BTreeMap::new(), made: BTreeMap::new() }
     }
 
-    /// Decides about the changes proposed by one observation at time `now` since the start. Counts [`Verdict::Make`] as
+    /// Decides on the changes proposed by one observation at time `now` since the start. Counts [`Verdict::Make`] as
     /// made.
     pub fn judge(&mut self, wishes: &[K], now: Duration) -> Vec<Verdict> {
         let wished: BTreeSet<&K> = wishes.iter().collect();

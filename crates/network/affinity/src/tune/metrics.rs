@@ -151,7 +151,8 @@ impl Exporter {
             let clients = Arc::new(());
             for client in listener.incoming() {
                 match client {
-                    // Each client holds a reference. Further ones wait, at most until the first request's time is over.
+                    // Each client holds a reference. Further clients wait, at most until the time limit of the first
+                    // request.
                     Ok(client) => {
                         while Arc::strong_count(&clients) > MAX_CLIENTS {
                             std::thread::sleep(NAP);

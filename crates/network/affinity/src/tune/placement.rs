@@ -325,7 +325,7 @@ impl<'a> Placement<'a> {
         let weight = self.layout.queue_weight[queue];
         let ((sum, most), most_of_core) = (self.crowds[cpu], self.on_core[self.layout.core[cpu]].1);
         let stack = self.scale.stack((sum + weight, most.max(weight))) - self.scale.stack((sum, most));
-        // Of two CPUs of a core, the one with the lighter queues costs.
+        // Of two CPUs of a core, the one with the lighter queues bears the cost.
         let (raise, raise_of_core) = ((weight - most).max(0.0), (weight - most_of_core).max(0.0));
         let crowding = stack + self.scale.sibling * (raise - raise_of_core);
         let load = self.total_load(cpu);

@@ -39,7 +39,7 @@ pub struct Move {
 
 /// Minimum gain of a plan for each change: one class for a twentieth of all bytes.
 pub const MARGIN: f64 = 0.05;
-/// A placement from scratch replaces the nearest good one only if it costs less by this fraction, too.
+/// A placement from scratch replaces the one reached step by step only if its cost is also lower by this fraction.
 const FRESH_FRACTION: f64 = 0.2;
 /// Other load above which a CPU is left out of a thread's CPUs if there are better ones.
 const CROWDED: f64 = 0.5;

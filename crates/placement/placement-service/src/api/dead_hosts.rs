@@ -45,8 +45,8 @@ pub(crate) async fn force_down(
     super::hosts::set(state, caller, host, HostStatus::ForcedDown).await
 }
 
-/// Starts the virtual machines of a host that was declared dead on other hosts. Those that fit on no other host stay, and
-/// the answer says why. Virtual machines that their owners have deleted are removed.
+/// Starts the virtual machines of a host that was declared dead on other hosts. Those that fit on no other host stay,
+/// and the answer states the reason. Virtual machines that their owners have deleted are removed.
 #[utoipa::path(post, path = "/v1/hosts/{host}/evacuate", operation_id = "evacuate_host", tag = "hosts",
     params(("host" = String, Path, description = "its name")), request_body = Evacuate,
     responses((status = 200, body = Evacuation), (status = "4XX", body = Problem)))]

@@ -129,7 +129,7 @@ impl Libvirt {
             Err(fault) if fault.is_not_running() || fault.is_no_domain() => String::new(),
             Err(fault) => return Err(fault.error(&what)),
         };
-        // The state may have changed before the job was looked at.
+        // The state may have changed before the job was examined.
         let again = self.virsh.run(&["domstate", "--domain", name, "--reason"]);
         match again {
             Ok(again) if again == state => Ok(outgoing(&state, &job)),

@@ -160,7 +160,8 @@ impl Account {
         UnclosedFile { quota: self.quota.clone(), uid: self.uid }
     }
 
-    /// Whether descriptors are accepted from this user: not while unclosed ones put the user over its limit.
+    /// Whether descriptors are accepted from this user: not while descriptors that wait to be closed exceed the user's
+    /// limit.
     pub(super) fn may_bring_files(&self) -> bool {
         let books = self.quota.books();
         books.users.get(&self.uid).is_none_or(|user| user.connections <= self.quota.limits.user_connections)
