@@ -161,7 +161,8 @@ pub enum Outgoing {
         /// For how long, in seconds.
         for_s: u64,
     },
-    /// Its memory is complete on both hosts and runs on none, since the migration was interrupted at its end.
+    /// The domain's memory is complete on both hosts, but it runs on neither, because the migration was interrupted at
+    /// its end.
     Suspended,
     /// It has ended here because it was migrated. On its new host it is paused.
     Left,

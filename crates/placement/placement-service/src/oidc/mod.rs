@@ -60,7 +60,7 @@ impl Oidc {
         let refused =
             |why: &str| HttpProblem::new(ProblemKind::NotAuthenticated, format!("the JWT is refused: {why}"));
         let header = decode_header(token).map_err(|_| refused("its header is invalid"))?;
-        // Before a key is looked for: its name is the sender's.
+        // Check the algorithm before looking up the key, because the sender chooses the key's name.
         if !self.options.algorithms.contains(&header.alg) {
             return Err(refused("its algorithm is not accepted"));
         }

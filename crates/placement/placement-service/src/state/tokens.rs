@@ -135,7 +135,7 @@ mod tests {
         let stored = used(store.tokens().unwrap());
         assert!(stored.is_some());
         assert_eq!(used(state.tokens_with_uses().unwrap()), stored);
-        // A database that fails loses no use.
+        // If the database fails, no uses are lost.
         state.token_uses.lock().unwrap().insert("d".into(), i64::MAX);
         std::fs::rename(folder.path().join("placement.db"), folder.path().join("away")).unwrap();
         state.store_token_uses().unwrap_err();

@@ -1,6 +1,6 @@
 //! Network interfaces and accelerators on the PCI bus that can be handed to virtual machines: whole devices, and
 //! virtual functions of SR-IOV. Functions that the IOMMU cannot separate form one device. The operator dedicates a
-//! device by binding all its functions to the driver vfio-pci; the host never loses a device that it uses.
+//! device by binding all its functions to the driver vfio-pci; a device in use by the host is never taken from it.
 //!
 //! Source: Linux Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups; Documentation/driver-api/vfio.rst.
 

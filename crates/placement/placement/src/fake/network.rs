@@ -22,7 +22,7 @@ struct Network {
 }
 
 impl FakeNetwork {
-    /// Creates a network that notes domains which run on two hypervisors at once.
+    /// Creates a network that records domains running on two hypervisors at once.
     pub fn watched() -> Self {
         let network = Self::default();
         network.0.lock().ignore_poison().is_watched = true;
@@ -46,7 +46,7 @@ impl FakeNetwork {
         self.0.lock().ignore_poison().doubles.clone()
     }
 
-    /// Notes domains that run on two hypervisors.
+    /// Records domains that run on two hypervisors.
     pub(super) fn watch(&self) {
         let mut network = self.0.lock().ignore_poison();
         if !network.is_watched {
