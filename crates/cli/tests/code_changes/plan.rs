@@ -219,7 +219,7 @@ impl Plan {
         }
     }
 
-    /// Whether emulators that detect code changes by virtual address only run the program correctly.
+    /// Whether emulators that detect code changes only by virtual address run the program correctly.
     pub fn is_plain(&self) -> bool {
         let twice = |slot: &Slot| slot.area == Area::Twice;
         !self.steps.iter().any(|step| matches!(step, Step::Change(slot, ..) if twice(slot)))

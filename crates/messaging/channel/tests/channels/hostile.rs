@@ -125,7 +125,7 @@ fn nothing_is_received_behind_a_violation() {
         peer.send(bad);
         peer.send(&frame(FrameKind::Message, 0, 1, 0, b"x"));
         std::thread::sleep(Duration::from_millis(5));
-        // Waiting for credits takes the frames out of the queue of the VI. It may also find the mistake.
+        // Waiting for credits takes the frames out of the queue of the VI. It may also detect the violation.
         let mut found =
             sends_first && (0..3).any(|_| matches!(connection.send(b"y"), Err(Error::Protocol(_))));
         while !found {

@@ -1,5 +1,5 @@
-//! A hypervisor implementation for libvirt, which runs the command `virsh`. A child process that hangs can be killed,
-//! and the Rust bindings of the library would pin other crates to old versions.
+//! A hypervisor implementation for libvirt. It runs the command `virsh`, because a child process that hangs can be
+//! killed, and because the Rust bindings of the library would pin other crates to old versions.
 //!
 //! Source: libvirt's manuals: virsh(1), "Domain XML format". Which properties can be changed live was tested with
 //! libvirt 9.0.

@@ -182,8 +182,8 @@ proptest! {
         }
     }
 
-    /// A process is killed, and then a bit of its data flips. A device that was killed before, or has lost power
-    /// before, may have been reset or not.
+    /// A process is killed, and then a bit of its data flips. If the device was killed or lost power before, a reset
+    /// may or may not have taken effect.
     #[test]
     fn a_flipped_bit_after_a_kill_moves_no_write_pointer(
         steps in prop::collection::vec(step(), 1..30), more in prop::collection::vec(step(), 0..6), which in any::<prop::sample::Index>(),
