@@ -191,7 +191,7 @@ pub fn keys() -> Vec<PartDoc> {
 }
 
 impl Experiment {
-    /// Checks the text of an experiment file at `path`. Relative paths in it start at `folder`.
+    /// Checks the text of an experiment file at `path`. Paths in it are relative to `folder`.
     pub fn check(path: &Path, folder: &Path, text: &str, registry: &Registry) -> CheckedExperiment {
         let mut problems = Problems::default();
         let file = read_text(text, &mut problems, |table, problems| {
@@ -239,7 +239,7 @@ impl Experiment {
         Self::open_in(path, folder, registry)
     }
 
-    /// Opens the experiment file at `path`. Relative paths in it start at `folder`.
+    /// Opens the experiment file at `path`. Paths in it are relative to `folder`.
     ///
     /// # Errors
     /// If it cannot be read or is invalid.
