@@ -28,7 +28,7 @@ impl Intervals {
         let instructions = summary.instructions;
         self.kept.push(summary);
         if self.kept.len() >= MAX_SUMMARIES {
-            // They are sums from the beginning, so that half of them describe the run at half the resolution.
+            // Each summary counts from the beginning, so dropping every second one only halves the resolution.
             let mut number = 0;
             self.kept.retain(|_| {
                 number += 1;
