@@ -15,7 +15,7 @@ use crate::{
     translated::{CodeAreaConfig, Translation},
 };
 
-/// Called with how the process has ended.
+/// Called with the process's end: an exit status or a signal.
 pub type Finish = Box<dyn Fn(Ending, &Report) + Send + Sync>;
 /// Called with the program that the process is about to execute.
 pub type Executes = Box<dyn Fn(&Report, &NextProgram) -> Option<Vec<u8>> + Send + Sync>;
@@ -24,9 +24,11 @@ pub type Executes = Box<dyn Fn(&Report, &NextProgram) -> Option<Vec<u8>> + Send 
 pub struct Callbacks {
     /// Called once, on any thread, when the process has ended.
     pub finish: Finish,
-    /// Called when the process is about to execute another program, which may still fail outside simulated time; in simulated time, it must call
-    /// [`TimingSimulation::begin_program`](crate::simulation::TimingSimulation::begin_program) in the process itself, not in forked children. Returns
-    /// the content of the file of `--earlier-programs` for the emulator that the host starts for that program.
+    /// Called when the process is about to execute another program. Outside simulated time, the execution may still
+    /// fail. In simulated time, the callback must call
+    /// [`TimingSimulation::begin_program`](crate::simulation::TimingSimulation::begin_program) if the process is not a
+    /// forked child. Returns the content of the file of `--earlier-programs` for the emulator that the host starts for
+    /// that program.
     pub executes: Executes,
 }
 

@@ -45,7 +45,7 @@ impl Changes {
         self.begun.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Whether no change has begun after the first `seen`. The caller holds the lock that invalidation takes.
+    /// Whether only the first `seen` changes have begun. The caller holds the lock that invalidation takes.
     pub fn is_unchanged_since(&self, seen: u64) -> bool {
         self.begun.load(Ordering::SeqCst) == seen
     }

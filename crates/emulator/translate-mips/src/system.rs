@@ -10,7 +10,8 @@ use longma_translate::front_end::{self, UserMemory};
 /// The engine's action for a system call.
 pub type SyscallAction = front_end::SyscallAction<ResultConversion>;
 
-/// How to convert the result of a system call. Two addresses are a source and a destination.
+/// How to convert the result of a system call. Variants for structures with two addresses convert from the first to the
+/// second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultConversion {
     /// No conversion.

@@ -48,8 +48,8 @@ impl Timeline {
         self.used
     }
 
-    /// Advances by `cycles`; `used` slots of the last one are used or lost. In this time, `instructions` were executed
-    /// and the slots in `lost` were lost.
+    /// Advances by `cycles`; `used` slots of the last cycle are used or lost. In these cycles, `instructions` were
+    /// executed and the slots in `lost` were lost.
     #[inline]
     pub fn repeat(&mut self, cycles: u64, used: u64, instructions: u64, lost: &[(Cause, u64)]) {
         self.cycle += cycles;

@@ -18,8 +18,8 @@ const FTZ: u64 = 1 << 15;
 /// The offset of MXCSR from RDI.
 const CONTROL: u8 = 100;
 
-/// Whether the flags of an instruction differ from the processor's by design: fused instructions that add some elements
-/// and subtract others do both with all.
+/// Whether the flags of an instruction differ from the processor's by design: for fused instructions that add some
+/// elements and subtract others, the translation computes both for all elements.
 fn differs(i: &Instruction) -> bool {
     let name = format!("{:?}", i.mnemonic());
     name.starts_with("Vfmaddsub") || name.starts_with("Vfmsubadd")

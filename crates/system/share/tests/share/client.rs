@@ -86,7 +86,7 @@ impl Client {
         self.call(120, &[words(&[fid])])
     }
 
-    /// Sets attributes of a file: which, then mode, user, group and length.
+    /// Sets attributes of a file: `valid` selects them, `values` are the mode, user and group.
     pub fn set(&mut self, fid: u32, valid: u32, values: [u32; 3], length: u64) -> Result<Vec<u8>, Errno> {
         let fields = [words(&[fid, valid]), words(&values), length.to_le_bytes().to_vec()];
         let times = [5u64, 6, 7, 8].iter().flat_map(|time| time.to_le_bytes()).collect();
