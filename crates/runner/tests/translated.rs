@@ -313,7 +313,7 @@ fn x86_programs_enter_the_kernel_as_older_ones_do() {
     let expected = std::fs::read_to_string(source("x86", "legacy").with_extension("txt")).unwrap();
     let runner = runner();
     let runner = runner.to_str().unwrap();
-    // Not natively: the host's kernel may have been built without either.
+    // The program does not run natively, because the host's kernel may lack both features.
     for command in [&[runner][..], &[runner, "--interpret"]] {
         let (printed, exit_status) = run(command, &program);
         assert_eq!((printed, ending(exit_status)), (expected.clone(), 7), "{command:?}");

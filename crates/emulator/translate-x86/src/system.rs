@@ -21,8 +21,8 @@ pub enum ResultConversion {
     Stat(u64, u64),
     /// Convert `struct sigaction`, from one address to another.
     Action(u64, u64),
-    /// Convert `struct epoll_event`, from one address to another. The result is their number. The converted structures
-    /// are packed.
+    /// Convert `struct epoll_event`, from one address to another. The call's result is the number of structures. The
+    /// converted ones are packed.
     Events(u64, u64),
     /// Set the machine name in the `struct utsname` at an address.
     Machine(u64),

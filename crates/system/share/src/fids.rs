@@ -124,7 +124,7 @@ impl Fids {
     ///
     /// # Errors
     /// EBADF: the guest has no such fid, or has not opened it. ENOTDIR: it is not a folder. ENOMEM: there are too many
-    /// entries. The host can refuse.
+    /// entries. The host's error if it refuses access.
     pub fn listing(&mut self, number: u32, is_start: bool) -> Result<&Listing, Errno> {
         let fid = self.fids.get_mut(&number).ok_or(Errno::BADF)?;
         match &mut fid.opened {

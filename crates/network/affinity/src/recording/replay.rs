@@ -8,7 +8,7 @@ use crate::tune::log::{Decision, DecisionKind};
 use crate::tune::{CONFIRM_INTERVAL, Exclusions, Tuner};
 use std::collections::BTreeSet;
 
-/// Maximum number of observations, each the recorded one, until the tuner has nothing to confirm.
+/// Maximum number of steps until the tuner has nothing to confirm. Each step observes the same recording.
 const MAX_STEPS: u32 = 20;
 
 /// The decisions of the tuner on the recorded flows of these interfaces, or of all.

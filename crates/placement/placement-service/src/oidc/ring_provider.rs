@@ -1,5 +1,5 @@
-//! Verifies signatures for `jsonwebtoken` with ring, which this program has for TLS. It neither signs nor supports
-//! symmetric keys.
+//! Verifies signatures for `jsonwebtoken` with ring, which this program already uses for TLS. It neither signs nor
+//! supports symmetric keys.
 //!
 //! Source: RFC 7518, section 3.
 

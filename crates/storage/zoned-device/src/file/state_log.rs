@@ -35,7 +35,8 @@ pub struct StateLog {
     /// Whether there was no write since the file was opened. The first save then writes a checkpoint instead of a
     /// record, because only the last record of a log may lack its data.
     is_unmodified: bool,
-    /// The zones in which a block that a power cut loses may not read as zeros.
+    /// The zones with old data after the write pointer: if a power cut loses a new block, the old data may be read
+    /// instead of zeros.
     stale: BTreeMap<ZoneNumber, Stale>,
 }
 

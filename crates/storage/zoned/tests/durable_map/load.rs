@@ -246,7 +246,8 @@ fn changes_gather_in_leaves_that_do_not_fit_into_memory() {
     assert!(statistics.leaves_remade > 0 && statistics.logs_remade > 0);
     // Each of the 60,000 updates changes one of about 1,500 leaves: less than one block written per three updates.
     assert!(3 * blocks < RECORDS, "{blocks} blocks");
-    // The changes take at most half of the limit in addition, and twice that while a checkpoint is being written.
+    // Besides the cache, changed leaves take at most half of its size, and twice that while a checkpoint is being
+    // written.
     assert!(max_resident < 2 * options.cache_bytes, "{max_resident} bytes");
 }
 

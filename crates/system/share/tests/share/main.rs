@@ -14,7 +14,8 @@ const WRITE: u32 = 1;
 const TRUNCATE: u32 = 0o1000;
 const EXCLUSIVE: u32 = 0o200;
 
-/// A folder with a file, a folder with a file, a link to the latter, and a client.
+/// A shared folder and its client. The folder contains a file, a link, and a subfolder with another file, to which the
+/// link points.
 fn folder(access: Access) -> (tempfile::TempDir, Client) {
     let folder = tempfile::tempdir().expect("the host has a temporary folder");
     fs::write(folder.path().join("file"), "content").expect("the folder is writable");

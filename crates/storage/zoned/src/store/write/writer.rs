@@ -203,8 +203,8 @@ impl Writer {
         self.stop_on_error(done)
     }
 
-    /// The memory of changed nodes that is compared with [`max_pinned_bytes`]: of the leaves, or of the inner nodes if they
-    /// take a larger part of their limit, which is half of the cache.
+    /// The memory of changed nodes, to compare with [`max_pinned_bytes`]. The limit of inner nodes is half of the
+    /// cache; their memory is scaled to the limit of leaves, and the larger of the two is returned.
     fn pinned<D: ZonedDevice>(&self, shared: &Shared<D>) -> u64 {
         let limit = (shared.options.cache_bytes / 2).max(1);
         let inner =
