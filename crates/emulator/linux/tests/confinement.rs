@@ -200,7 +200,8 @@ fn a_proc_mounted_in_the_root_exposes_no_memory_and_no_controls() {
         guest.call(FCHMODAT2, &[HERE, path, mode, libc::AT_SYMLINK_NOFOLLOW as u64]),
         error(libc::EPERM)
     );
-    // Paths from a directory in there cross no mount point, with any `resolve` flags of the guest.
+    // Paths relative to a directory of the mounted file system cross no mount point, with any `resolve` flags of the
+    // guest.
     let proc = guest.open("/proc", READ) as u64;
     for resolve in [BENEATH, IN_ROOT, BENEATH | NO_MAGICLINKS] {
         let mut open = |path: &str, flags: i32| {

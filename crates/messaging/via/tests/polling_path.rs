@@ -18,7 +18,7 @@ const FUTEX: i32 = 4;
 const SYSTEM_CALL: i32 = 5;
 
 /// A process that loses its core for some milliseconds is treated as not polling: its provider's thread sleeps on the
-/// VI, and the peer has to wake it. On a busy machine it can take several runs until that does not happen.
+/// VI, and the peer has to wake it. On a busy machine, the test needs several attempts until a run has no such wakeup.
 const RUNS: usize = 20;
 
 /// Counts allocations per thread. The provider's thread, which monitors peers, is not part of the polling path.

@@ -77,8 +77,8 @@ pub(super) fn tenants(db: &dyn Database) -> Result<Vec<TenantUse>> {
     db.rows(sql, &[])?.iter().map(row).collect()
 }
 
-/// Adds a virtual machine to its tenant's usage. A new tenant has the default quota. [`check_quota`] evaluates the
-/// answer.
+/// Adds a virtual machine to its tenant's usage. A new tenant has the default quota. The query returns the new usage,
+/// for [`check_quota`].
 pub(super) fn charge_query(request: &Request) -> Query<'static> {
     let sql = "INSERT INTO tenants (tenant, vms, vcpus, memory_mib, most_vms, most_vcpus, most_memory_mib)
         VALUES (?1, 1, ?2, ?3, (SELECT most_vms FROM default_quota), (SELECT most_vcpus FROM default_quota),

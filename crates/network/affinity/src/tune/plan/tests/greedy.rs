@@ -69,7 +69,7 @@ fn distance(model: &Model, assignment: &Assignment, far_cost: f64) -> f64 {
     model.links.iter().map(of_link).sum()
 }
 
-/// Each queue beside a busier one of its CPU, and each CPU beside a busier one of its core.
+/// The cost of sharing: of every queue of a CPU except its busiest, and of every CPU of a core except its busiest.
 fn crowding(model: &Model, assignment: &Assignment) -> f64 {
     let weight = |queue: usize| -> f64 {
         model.links.iter().filter(|link| link.queue == queue).map(|link| link.weight).sum()
