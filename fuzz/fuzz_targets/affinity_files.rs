@@ -12,8 +12,8 @@ use longma_affinity::tune::{Exclusions, history, log};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Adds to each line its number and checksum, and to the first the count of the others, as a journal has them. Without
-/// them, no line would be read.
+/// Adds the fields of a journal: the number and the checksum of each line, and in the first line the count of the
+/// others. Without these fields, no line would be read.
 fn sealed(text: &[u8]) -> Vec<u8> {
     let lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     let mut out = Vec::new();

@@ -74,7 +74,8 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// Publish and subscribe: one to one and one to four, the time until all have answered, and without answers.
+/// Publish and subscribe with one and with four subscribers: the time until all have answered, and the message rate
+/// without answers.
 fn publish_rows() -> Vec<Row> {
     let mut rows = Vec::new();
     let sizes: [(usize, &str, u64); 4] = [

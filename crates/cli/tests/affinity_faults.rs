@@ -111,8 +111,8 @@ fn a_deleted_lab_namespace_ends_the_sweep_and_results_are_kept() {
     assert!(stderr.contains("with a result") && stderr.contains("the same command continues"), "{stderr}");
 }
 
-/// The kernel reuses the inode numbers of namespaces. Changes made in a removed namespace must not be restored in one
-/// that has its number.
+/// The kernel reuses the inode numbers of namespaces. Changes made in a removed namespace must not be restored in a
+/// later one with the same number.
 #[test]
 fn a_journal_of_a_deleted_namespace_does_not_apply_to_one_with_the_same_number() {
     if !can_sweep() {

@@ -51,7 +51,7 @@ fn without_arguments(name: &str) -> &str {
     start.map_or(name, |(at, _)| &name[..at])
 }
 
-/// A text of at most [`MAX_NAME_BYTES`] bytes. Writing more cuts it and fails.
+/// A text of at most [`MAX_NAME_BYTES`] bytes. A write beyond that limit truncates the text and fails.
 #[derive(Default)]
 struct Limited {
     text: String,

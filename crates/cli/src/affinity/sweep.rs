@@ -63,9 +63,9 @@ struct ModelOptions {
     model: Option<String>,
     /// Extra cycles per frame for kernel work that the model leaves out [default: 0].
     ///
-    /// The softirq spends its share for each frame, the socket's owner the rest for each packet in the socket. GRO and
-    /// LRO merge several frames into one packet. These cycles are simulated one by one, for about 3000 frames per pair;
-    /// 100000 cycles double the run time.
+    /// The softirq spends its share of these cycles once per frame. The socket's owner spends the rest once per packet
+    /// in the socket. GRO and LRO merge several frames into one packet. These cycles are simulated one by one, for
+    /// about 3000 frames per pair; 100000 cycles double the run time.
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(..=i64::from(pairs::MAX_FRAME_CYCLES)))]
     frame_cycles: Option<u32>,
     /// Percent of the extra cycles that the softirq spends on the flow's core [default: 56].

@@ -65,8 +65,8 @@ impl<'a> Compared<'a> {
         self.within.zip(percent).is_some_and(|(within, percent)| percent > within)
     }
 
-    /// Whether a mean leaves out runs that failed or are missing. That a run has no value is no failure: a statistic of an
-    /// event that did not occur is absent.
+    /// Whether a mean leaves out runs that failed or are missing. A run without a value has not failed: a statistic of
+    /// an event that did not occur is absent.
     fn is_incomplete(&self) -> bool {
         self.left_out.iter().flatten().any(|run| run.why != Why::Unmeasured)
     }

@@ -87,8 +87,8 @@ enum ExperimentCommand {
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
-    /// Check experiment files and report all problems. Sets up points with their machines, devices and programs,
-    /// such that each pair of parameter values is tried, but runs none.
+    /// Check experiment files and report all problems. Sets up points with their machines, devices and programs without
+    /// running them. The points cover each pair of parameter values.
     #[command(after_help = status::HELP)]
     Check {
         #[command(flatten)]

@@ -170,7 +170,8 @@ pub struct Arguments {
 
     /// Write the counted instructions to this file as a ChampSim trace, compressed if its extension is `zst`.
     ///
-    /// For programs with one thread. A translated program has the LoongArch instructions that it became.
+    /// For programs with one thread. For a translated program, the trace contains the LoongArch instructions of the
+    /// translation.
     #[arg(long, value_name = "FILE", conflicts_with = "sample")]
     pub(super) champsim: Option<PathBuf>,
 

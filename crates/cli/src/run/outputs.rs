@@ -45,8 +45,8 @@ pub(super) fn refuse_shared(arguments: &Arguments) -> Result<(), Failure> {
     }
 }
 
-/// The names of an output and another file that are the same file. Ignores files without a path, pipes, devices, and
-/// inputs that do not exist.
+/// The option names of an output and of another option that name the same file. Ignores files without a path, pipes,
+/// devices, and inputs that do not exist.
 pub fn shared(
     outputs: impl IntoIterator<Item = (&'static str, Option<PathBuf>)>,
     inputs: impl IntoIterator<Item = (&'static str, Option<PathBuf>)>,

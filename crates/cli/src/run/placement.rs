@@ -30,7 +30,7 @@ pub fn policy(text: Option<&str>) -> Result<Policy, Failure> {
 /// Parses a list of nodes or cores such as `0,2-3` into ascending numbers.
 ///
 /// # Errors
-/// The text is not such a list.
+/// The text is not a list of numbers.
 pub fn numbers(option: &str, list: &str) -> Result<Vec<usize>, Failure> {
     match list.parse::<CpuSet>() {
         Ok(set) if !set.is_empty() => Ok(set.iter().map(|number| number as usize).collect()),

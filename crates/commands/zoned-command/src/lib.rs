@@ -53,8 +53,9 @@ enum ZonedCommand {
     /// Load keys and values from a file. A kill loses at most the last batch; a power cut may lose all lines until the
     /// command has ended.
     ///
-    /// After a kill, every other batch is in the map. After a power cut, the first batches are, without a gap. In both cases
-    /// a batch that was damaged afterwards is an error that names it, and `longma zoned repair` continues without it.
+    /// After a kill, all batches except possibly the last are in the map. After a power cut, the map contains the first
+    /// batches, without a gap. In both cases, a batch that is damaged later causes an error that names the batch, and
+    /// `longma zoned repair` continues without it.
     Load(content::LoadArguments),
     /// Serve a map to clients of the Redis protocol.
     #[cfg(feature = "server")]

@@ -88,8 +88,8 @@ pub fn vector(register: Register) -> u8 {
     16 + (register.number() & 15) as u8
 }
 
-/// The default place of the upper half of YMM register `n`: a vector register, and which half of it. It is not above
-/// XMM `n`, because LSX instructions leave the upper half undefined, whereas SSE preserves it.
+/// The default location of the upper half of YMM register `n`: a vector register, and its half (0 is the lower one). It
+/// is not the register of XMM `n`, because LSX instructions leave the upper half undefined, whereas SSE preserves it.
 pub const fn upper_place(n: usize) -> (u8, u8) {
     ((n >> 1) as u8, (n & 1) as u8)
 }

@@ -119,7 +119,7 @@ struct Sources {
     file: PathBuf,
     folder: PathBuf,
     machines: BTreeMap<String, NamedMachine>,
-    /// Input files, each with its place on this host.
+    /// Input files, each with its path on this host.
     inputs: Vec<(InputFile, PathBuf)>,
 }
 

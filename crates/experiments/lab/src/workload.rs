@@ -76,7 +76,7 @@ pub trait Workload: Send + Sync {
 pub struct InputFile {
     /// Its name in the experiment: a path relative to the point's folder, or the name of a built-in file.
     pub name: String,
-    /// Where it is on this host.
+    /// Its path on this host.
     pub path: PathBuf,
     /// Whether the command contains it.
     pub is_built_in: bool,

@@ -207,7 +207,7 @@ impl SweepParameter {
         matches!(self, Self::ZeroCopy | Self::MsgZerocopy | Self::ZeroCopyReceive)
     }
 
-    /// Its place in a load command, which its value replaces, such as `{msg-zerocopy}`.
+    /// Its placeholder in a load command, such as `{msg-zerocopy}`, which its value replaces.
     pub fn placeholder(self) -> String {
         format!("{{{}}}", self.word())
     }

@@ -75,7 +75,7 @@ fn queues_are_on_their_nics_node_one_a_core_and_siblings_last() {
                 shape.name
             );
         }
-        // Of all NICs, the queues on each core and each CPU.
+        // The number of queues of all NICs on each core and on each CPU.
         let (mut of_core, mut of_cpu) = (BTreeMap::<u32, usize>::new(), BTreeMap::<u32, usize>::new());
         for (_, cpu) in placement.nics.iter().flat_map(|nic| &nic.used) {
             *of_core.entry(place(&places, *cpu).core[0]).or_default() += 1;
@@ -135,7 +135,7 @@ fn tune_and_advice_agree_about_nodes_and_usable_cpus() {
         let decisions = dry_run(host, &[], Exclusions::default()).unwrap();
         let moved: Vec<_> =
             decisions.iter().filter(|decision| decision.act == DecisionKind::WouldMove).collect();
-        // A virtual interface without queues has nothing to move but its applications, of which the recording has none.
+        // For a virtual interface without queues, only applications can be moved, and the recording has none.
         let has_queues = decisions.iter().all(|decision| decision.act != DecisionKind::Missing);
         assert!(!moved.is_empty() || places.len() < 3 || !has_queues, "{}: {decisions:?}", shape.name);
         let advised: Vec<u32> = placement.groups.iter().map(|group| group.node).collect();

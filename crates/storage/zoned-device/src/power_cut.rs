@@ -118,9 +118,10 @@ impl Cut {
         })
     }
 
-    /// At most `limit` images with different fates. The first are all writes and no writes. Then each write in turn is
-    /// alone lost, alone present, and alone torn, starting with the newest, which detects a missing flush soonest.
-    /// Then, if there are few writes, come all combinations of lost and whole, and finally random fates.
+    /// At most `limit` images with different fates. The first image contains all writes, the second none. Then follow
+    /// the images in which a single write is lost, those in which a single write is present, and those in which a
+    /// single write is torn. Each group starts with the newest write, which detects a missing flush soonest. Then, if
+    /// there are few writes, come all combinations of lost and whole, and finally random fates.
     pub fn images(&self, limit: usize, seed: u64) -> impl Iterator<Item = MemoryDevice> + '_ {
         let count = self.pending.len();
         let newest_first = move || (0..count).rev();

@@ -11,7 +11,7 @@ use crate::registers::{flags_of, set_flags_of};
 /// The flags that POPF changes, without those that are stored elsewhere.
 const CHANGEABLE: u64 = CF | PF | AF | ZF | SF | OF | 1 << 10;
 
-/// What follows a POPF that has possibly changed TF. The processor looks at TF before each instruction.
+/// The result of a POPF, which may have changed TF. The processor reads TF before each instruction.
 pub(super) fn after_pop(was_stepping: bool, state: &State, next: u64) -> ServiceResult {
     match (was_stepping, x87::kept_flags(state) & TF != 0) {
         (false, true) => ServiceResult::Step(next),

@@ -1,5 +1,5 @@
-//! An index of a large store, so that opening it does not read every record: a SQLite database with the place of each
-//! record. The segments stay the results; the index is rebuilt if it is missing or does not fit.
+//! An index of a large store, so that opening it does not read every record: a SQLite database with the segment and
+//! offset of each record. The segments stay the results; the index is rebuilt if it is missing or does not fit.
 //!
 //! Source: SQLite's file format and locking, <https://sqlite.org/lockingv3.html>.
 

@@ -24,7 +24,8 @@ pub(super) fn select(
     Ok((results, read))
 }
 
-/// Adds the records that the index knows. Returns up to where it knows each segment; nothing without a usable index.
+/// Adds the records that the index knows. Returns for each segment the end of its indexed part; without a usable index,
+/// an empty map.
 #[cfg(feature = "index")]
 fn indexed(
     store: &Store,

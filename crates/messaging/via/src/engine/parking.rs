@@ -1,7 +1,7 @@
 //! Parking: VIs that have been quiet for a long time are not polled; their provider reports when something arrives.
 //!
-//! Invariant: a connected VI is polled by its completion queues, or parked, or both. All changes to this are made under
-//! its lock.
+//! Invariant: a connected VI is polled by its completion queues, or parked, or both. Both states change only under the
+//! VI's lock.
 
 use super::endpoint::{Endpoint, Inner};
 use std::sync::atomic::Ordering;

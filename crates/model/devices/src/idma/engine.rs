@@ -211,7 +211,7 @@ impl IdmaState {
                 (from.destination.at(from.in_store(offset)), transfer.destination.at(offset))
             }
         };
-        // A beat does not cross an aligned beat on the side that is not the store.
+        // On the side outside the in-core store, a beat does not cross a boundary that is a multiple of its size.
         let outer = if channel.direction == Direction::Read { source } else { destination };
         let beat_left = u64::from(spec.beat_bytes) - outer.address % u64::from(spec.beat_bytes);
         let bytes = left.min(source.bytes).min(destination.bytes).min(beat_left);

@@ -113,7 +113,7 @@ fn improved<'a>(now: &PlacementCost<'a>, search: &mut CpuSearch<'_>) -> Option<P
     is_worth(now, (&best, cost)).then_some((best, cost))
 }
 
-/// The best placement that is reached from `now` step by step, and the cost that it must not exceed for fewer changes.
+/// The best placement that is reached from `now` step by step, and the limit of its cost when [`prune`] undoes changes.
 fn nearby<'a>(now: &Placement<'a>, search: &mut CpuSearch<'_>) -> (Placement<'a>, f64) {
     let mut near = now.clone();
     if !descent::is_small(now.layout) {

@@ -23,7 +23,7 @@ enum Verdict {
     NoOpinion,
     /// It fits, with a score from 0 to 1.
     Fits(f32),
-    /// It does not fit, because of this.
+    /// It does not fit, for this reason.
     Refused(String),
 }
 

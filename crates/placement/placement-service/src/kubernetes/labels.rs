@@ -207,7 +207,7 @@ pub(super) fn free_host(name: &str, labels: &Labels) -> Result<Option<Host>, Str
     Ok(Some(host))
 }
 
-/// `cpus` CPUs as cores of `threads`, the last one with fewer if they do not divide.
+/// `cpus` CPUs grouped into cores of `threads` CPUs; the last core may have fewer.
 fn cores(cpus: usize, threads: usize) -> Vec<CpuSet> {
     (0..cpus.div_ceil(threads))
         .map(|core| (0..threads.min(cpus - core * threads)).map(|cpu| cpu as u32).collect())

@@ -151,7 +151,7 @@ impl KeyCache {
     }
 }
 
-/// The only key that suits a token's header. A token without a key name is accepted only if there is a single key.
+/// The only key that suits a token's header. A token without a key name is accepted only if a single key suits it.
 fn suitable(keys: &[Jwk], kid: Option<&str>, algorithm: Algorithm) -> Option<DecodingKey> {
     let suits = |key: &&Jwk| {
         let common = &key.common;

@@ -296,7 +296,7 @@ fn keys_are_used_only_for_what_they_are() {
         let (_, why) = ask(&issuer.oidc(), &issuer.signed(&claims)).unwrap_err();
         assert!(why.contains("no such key"), "{keys}: {why}");
     }
-    // Without a name, only if there is no choice.
+    // A token without a key name is accepted only if a single key suits it.
     let unnamed = signed(&json!({ "alg": "ES256" }), &claims, |message| {
         issuer.key.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
     });

@@ -51,8 +51,8 @@ impl SamplingPlan {
         Ok(self)
     }
 
-    /// The distance between units at which `instructions` instructions have twice the required units, if units that
-    /// close do not overlap.
+    /// The distance between units at which `instructions` instructions contain twice the required number of units;
+    /// `None` if units at this distance overlap.
     pub(super) fn sufficient_every(&self, instructions: u64) -> Option<u64> {
         let every = instructions / (2 * MIN_UNITS);
         (every >= self.unit + self.detail).then_some(every)

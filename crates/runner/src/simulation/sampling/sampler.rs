@@ -166,7 +166,7 @@ impl Values {
     }
 }
 
-/// The smallest number of instructions to execute without a trace. Fewer take less time with one.
+/// The smallest number of instructions to execute without a trace. Executing fewer instructions is faster with a trace.
 const MIN_SKIP: u64 = 4096;
 
 /// Selects the instructions to measure.

@@ -1,9 +1,10 @@
 //! The checksums of blocks, which distinguish blocks that a power cut has lost since the last flush from damaged
 //! blocks.
 //!
-//! A power cut may lose any of the 512-byte sectors written since the last flush, in any order. In a zone that was blank
-//! before, a lost sector reads as zeros. So a block with a wrong CRC was lost, in whole or in part, if one of its sectors
-//! is zero that was not written as zero. Otherwise all of its sectors have reached the medium, and it is damaged.
+//! A power cut may lose any of the 512-byte sectors written since the last flush, in any order. In a zone that was
+//! blank before, a lost sector reads as zeros. So a block with a wrong CRC was lost, in whole or in part, if one of its
+//! sectors reads as zeros but was written with other contents. Otherwise all of its sectors have reached the medium,
+//! and the block is damaged.
 
 use super::layout::{BLOCK_SUM_BYTES, FileLayout};
 use super::{Backing, DeviceError};

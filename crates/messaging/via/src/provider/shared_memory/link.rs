@@ -28,8 +28,8 @@ pub(super) const MAX_READS: usize = 16;
 /// An accepted post that is not complete.
 pub(super) struct Pending {
     pub(super) token: u32,
-    /// The position of the message that must be consumed. For a stream this is its last part, and `None` until that has
-    /// been sent.
+    /// The position of the message that must be consumed: of a stream, its last part. `None` until that part has been
+    /// sent.
     pub(super) position: Option<u64>,
     /// Whether the data is in our memory, mapped by the peer.
     pub(super) in_memory: bool,

@@ -106,7 +106,7 @@ fn this_thread() -> i32 {
 pub(super) struct Answers {
     elapsed: Vec<u64>,
     net: Vec<u64>,
-    /// The `net` times longer than half of `MAX_DELAY`, with traces.
+    /// Those elements of `net` that exceed half of `MAX_DELAY`, each with a trace.
     late: Vec<(u64, String)>,
 }
 

@@ -220,8 +220,8 @@ impl<'a> CpuSearch<'a> {
         }
     }
 
-    /// The open CPUs of a group except the cores of the thread's flows, and true. If none would be left: those without a
-    /// flow of the thread, or else all, and false.
+    /// The open CPUs of a group for a thread, and whether they exclude the cores of the thread's flows. If no CPU would
+    /// remain, excludes only the CPUs of these flows, or none.
     fn choice(&mut self, placement: &Placement<'_>, thread: usize, group: usize) -> (Choice, bool) {
         let layout = self.layout;
         let kind = layout.kind_of_thread(thread).unwrap_or(0);

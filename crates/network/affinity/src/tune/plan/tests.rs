@@ -192,7 +192,8 @@ fn a_thread_stays_on_the_nics_node_where_a_cache_spans_two() {
     assert!(cpus.iter().all(|cpu| *cpu >= 4), "{then:?}");
 }
 
-/// The NIC's node has no CPU that may be used, or none at all. Node 2 is closest to it, not the next number.
+/// The NIC's node has no CPU that may be used, or none at all. Node 2 is the closest one, although its number is not
+/// the next one.
 #[test]
 fn a_flow_that_cannot_come_to_its_nics_node_comes_to_the_closest() {
     for (nic_node, row) in

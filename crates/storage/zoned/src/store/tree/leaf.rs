@@ -360,7 +360,7 @@ impl LeafBody {
         }
     }
 
-    /// About how many bytes of a page the records take that the log does not delete.
+    /// An estimate of the bytes of a page that are taken by records not deleted in the log.
     pub fn live_bytes(&self) -> usize {
         let (used, count) = (self.leaf.used(), self.leaf.count().max(1));
         let deleted = self

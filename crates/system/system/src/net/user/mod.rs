@@ -74,7 +74,7 @@ struct Routes {
 }
 
 impl Routes {
-    /// Where a destination of the guest is outside; `None` if the guest may not reach it.
+    /// The host's address for a destination of the guest; `None` if the guest may not reach it.
     fn outside(&self, to: SocketAddrV4) -> Option<SocketAddrV4> {
         let address = *to.ip();
         let is_inside = address.octets()[..3] == GATEWAY.octets()[..3];

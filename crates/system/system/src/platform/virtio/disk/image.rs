@@ -37,7 +37,7 @@ pub enum Format {
 pub enum Image {
     /// The bytes of the disk.
     Raw(File),
-    /// Blocks in any order, or in another image behind it.
+    /// Blocks in any order. Those that the image lacks are in its backing image.
     Qcow2 {
         image: Box<FormatAccess<Storage>>,
         #[expect(dead_code, reason = "open files hold the locks of this image and those behind it")]
@@ -135,7 +135,7 @@ fn is_encrypted(path: &Path) -> io::Result<bool> {
     Ok(is_whole && method != [0; 4])
 }
 
-/// The images that may be behind another.
+/// The images that may be backing images of another.
 struct BackingImages {
     /// The images that the user has named.
     named: Vec<PathBuf>,
@@ -180,7 +180,7 @@ impl BackingImages {
         Ok(FormatAccess::new(image))
     }
 
-    /// Notes that an image is behind the last one, and locks it.
+    /// Records an image as the backing image of the last one, and locks it.
     fn enter(&mut self, path: &Path) -> Result<(), DiskError> {
         let place = std::fs::canonicalize(path)?;
         if self.opened.contains(&place) {
@@ -196,7 +196,7 @@ impl BackingImages {
         Ok(())
     }
 
-    /// The path of the image behind `path` that its header names, without symbolic links.
+    /// The path of the backing image that the header of `path` names, without symbolic links.
     fn permitted(&self, path: &Path, name: &str) -> Result<PathBuf, DiskError> {
         let folder = std::fs::canonicalize(path)?.parent().map(Path::to_owned).unwrap_or_default();
         let refused = || DiskError::Backing { name: name.to_owned(), folder: folder.clone() };
