@@ -211,7 +211,7 @@ fn a_failed_run_is_reported_in_one_line() {
     }
 }
 
-/// A recorded tree is foreign. A link to /dev/zero in the place of a file was read until memory was full.
+/// A recorded tree is foreign. A link to /dev/zero in place of a file must not be read until memory is full.
 #[test]
 fn devices_and_pipes_in_a_recorded_tree_are_named_and_not_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -82,7 +82,7 @@ fn big_tcp_sizes_and_deferred_interrupts_are_restored_even_after_sigkill() {
     assert_eq!(state(&network), before);
     let result: serde_json::Value = serde_json::from_slice(&whole.stdout).unwrap();
     assert_eq!(result["effects"][0]["knob"], "gro-max-size", "{result}");
-    // The flow is one of IPv4.
+    // The flow uses IPv4.
     let notes = text(&whole.stderr);
     assert!(notes.contains("gro-max-size does nothing where the flow is one of IPv4"), "{notes}");
 }
@@ -240,7 +240,7 @@ fn features_napi_instances_and_their_threads_are_restored_one_by_one_even_after_
     assert_eq!(deep_state(&network), before);
 }
 
-/// As when `tune` was killed, and a sweep begins with its own journal.
+/// The settings are those after a killed `tune`, whose journal the sweep does not use.
 #[test]
 fn a_sweep_with_another_journal_does_not_begin_while_the_interface_is_changed() {
     let root = rustix::process::geteuid().is_root();

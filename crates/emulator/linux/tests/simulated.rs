@@ -141,7 +141,7 @@ fn sleeping_advances_simulated_time_but_not_host_time() {
     assert_eq!(scheduler.now().ps() / 1000, 3600 * 1000 * MS);
     assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 0, hour, 0]), 0);
     assert!(host.elapsed() < std::time::Duration::from_secs(60));
-    // A past time does not sleep.
+    // A sleep until a past time returns at once.
     let now = scheduler.now();
     assert_eq!(guest.call(115, &[CLOCK_MONOTONIC, 1, hour, 0]), 0);
     assert_eq!(scheduler.now(), now);
@@ -186,7 +186,7 @@ fn a_wait_for_files_ends_at_its_timeout_or_when_a_timerfd_expires() {
     assert_eq!(guest.call(73, &[files, 1, limit, 0, 8]), 0);
     assert_eq!(scheduler.now().ps(), 20 * MS * 1000);
     assert_eq!((word(&guest, limit), word(&guest, limit + 8)), (0, 0), "the whole time limit has passed");
-    // Every 5 ms, the first time in 7.
+    // The timer expires after 7 ms, and then every 5 ms.
     let words = [0, 5 * MS, 0, 7 * MS].map(u64::to_le_bytes).concat();
     let setting = guest.put(&words);
     assert_eq!(guest.call(86, &[timer as u64, 0, setting, 0]), 0);

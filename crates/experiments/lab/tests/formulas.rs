@@ -114,7 +114,7 @@ fn bounds_hold_or_fail_and_have_no_ratio() {
 fn a_summary_counts_each_published_value_once_and_averages_only_one_quantity() {
     let (_, comparisons, _) = results(TEXT, false);
     let verdict = Verdict::of(&comparisons);
-    // Of four values, the range belongs to six points and one rate is near.
+    // Four values are published. The range of latencies applies to six points. One rate is near its published value.
     assert_eq!((verdict.compared, verdict.points, verdict.missing), (4, 9, 0));
     assert_eq!((verdict.near, verdict.opposite), (1, 0));
     assert_eq!((verdict.mean_ratio, verdict.mean_deviation), (None, None));
@@ -141,7 +141,7 @@ fn points_with_shorter_runs_in_the_quick_form_are_marked() {
 fn a_chart_keeps_all_points_of_parameters_that_vary_together_with_its_axis() {
     let (_, _, page) = results(TEXT, false);
     assert!(page.contains("data-marks=\"7\""), "six rates and a published one");
-    // Two bars of the fast mode are at the same place of the axis, so they are two series.
+    // Two bars of the fast mode have the same position on the axis, so they are two series.
     for name in ["n 1, size 4 KiB", "n 1, size 16 KiB", "n 2, size 4 KiB", "n 2, size 16 KiB"] {
         assert!(page.contains(&format!("</i>{name}</span>")), "{name}: {page}");
     }

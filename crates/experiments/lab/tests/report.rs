@@ -35,7 +35,7 @@ fn figures_are_documents_of_their_own() {
             assert!(!svg.contains(foreign), "{name}: {foreign}");
         }
         assert_eq!(svg.matches("<svg").count(), svg.matches("</svg>").count(), "{name}");
-        // Each mark has a colour of its own or a rule of the style.
+        // Each mark has its own colour or a class with a style rule.
         assert!(svg.contains("class=\"mark"), "{name}");
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 struct Site {
     store: Arc<FaultyStore>,
     network: FakeNetwork,
-    /// Of the source and of the target.
+    /// The hypervisors of the source and of the target.
     hypervisors: [FakeHypervisor; 2],
     hosts: [Host; 2],
     id: i64,
@@ -31,7 +31,7 @@ fn site() -> Site {
     let machine = Machine::open("hygon-8node").unwrap();
     let mut hosts =
         ["h1", "h2"].map(|name| Host::of_machine(&machine, name).unwrap().with_first_core_reserved());
-    // The target keeps a second core, which the virtual machine has on the source.
+    // The target reserves a second core for itself, which on the source is dedicated to the virtual machine.
     hosts[1].reserved = "0,1,64,65".parse().unwrap();
     let network = FakeNetwork::watched();
     let hypervisors = ["one", "two"].map(|address| network.connect(address, FakeHypervisor::new()));

@@ -24,7 +24,7 @@ pub struct ZoneState {
     pub capacity: u64,
     /// Tables in use.
     pub tables: u32,
-    /// The tier of its last table. Tables of one tier end at about the same time.
+    /// The tier of its last table. Tables of one tier are released at about the same time.
     pub tier: u8,
     /// Whether a table is being written to it.
     pub is_open: bool,

@@ -55,7 +55,7 @@ impl AddressSpace {
             let was = map.insert(piece.clone(), changed.clone());
             self.set_executable(&piece, was, changed.protection);
             if !installs {
-                // Code that other mappings show could be written here again.
+                // Code that is also mapped elsewhere can again be written through these pages.
                 views.extend(writable_views(&map, &piece, &changed));
             }
         }

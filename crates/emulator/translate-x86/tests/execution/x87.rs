@@ -133,7 +133,8 @@ fn x87_instructions_match_the_processor() {
             // The processor's transcendental functions are not always rounded correctly.
             let is_near = matches!(*name, "fsin" | "fcos" | "fptan" | "fpatan" | "fyl2x");
             let result = if *name == "fptan" { 48 } else { 32 };
-            // Numbers of ten bytes in their order, but for the sign: one below a power of two has the lower exponent.
+            // Numbers of ten bytes without their sign, as integers in the order of their values: the number just below
+            // a power of two has the lower exponent.
             let order = |data: &[u8]| {
                 let bytes: [u8; 10] = std::array::from_fn(|at| data[result + at]);
                 let mantissa = u64::from_le_bytes(std::array::from_fn(|at| bytes[at])) & (u64::MAX >> 1);

@@ -1,7 +1,7 @@
 //! Compares all base, bit, bound, atomic and floating-point instructions that QEMU supports with QEMU, on edge values
 //! and random operands. Instructions in which QEMU deviates from the manual are listed here and checked by formulas
 //! instead. `LONGMA_ORACLE_TIMES` multiplies the number of random cases, and `LONGMA_ORACLE_SEED` changes them. Source:
-//! qemu-loongarch64 (7.2 or later) as the oracle; LoongArch Reference Manual, volume 1, where it is wrong.
+//! qemu-loongarch64 (7.2 or later) as the oracle; LoongArch Reference Manual, volume 1, where QEMU is wrong.
 
 mod array;
 mod cases;

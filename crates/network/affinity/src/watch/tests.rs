@@ -83,8 +83,9 @@ fn a_busy_flow_is_seen_with_its_queue_and_its_thread_and_an_idle_one_is_not() {
     );
 }
 
-/// Another device keeps a CPU in softirqs. A queue on it without interrupts and without flows has no part in that; one
-/// with flows has, because a busy queue is polled with its interrupt off.
+/// Another device keeps a CPU in softirqs. None of this time is attributed to a queue on that CPU without interrupts
+/// and flows. A queue with flows gets a share even without interrupts, because a busy queue is polled with its
+/// interrupt off.
 #[test]
 fn the_softirq_time_of_a_cpu_is_that_of_queues_with_packets() {
     let mut host = host();

@@ -51,7 +51,7 @@ pub fn service_with(options: TestOptions) -> Service {
     service_in(tempfile::tempdir().unwrap(), options)
 }
 
-/// A service whose state is in the folder `home` of a folder.
+/// A service whose state is in the subfolder `home` of a folder.
 pub fn service_in(folder: tempfile::TempDir, options: TestOptions) -> Service {
     let hypervisor = FakeHypervisor::new();
     let logged = Arc::new(Mutex::new(Vec::new()));

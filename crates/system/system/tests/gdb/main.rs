@@ -172,7 +172,7 @@ fn registers_csrs_and_mapped_memory_are_read_and_written() {
         assert_eq!((gdb.register(4), gdb.register(CRMD + 2)), (0x77, 7));
         gdb.ask("vCont;s:1;c");
         let content = "7700000000000000";
-        // By the window, and by the page tables, although the TLB is empty.
+        // The debugger reads memory through the window, and through the page tables although the TLB is empty.
         assert_eq!(gdb.ask(&format!("m{VARIABLE:x},8")), content);
         assert_eq!(gdb.ask(&format!("m{:x},8", MAPPED + 8)), content);
         assert!(gdb.ask("m56780000,8").starts_with('E'), "nothing is mapped there");

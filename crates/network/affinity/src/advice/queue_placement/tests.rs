@@ -50,7 +50,7 @@ fn queues_that_cannot_be_reduced_share_the_cpus_of_the_node_evenly() {
     let mut counts = BTreeMap::new();
     cpus(&spread).into_iter().for_each(|cpu| *counts.entry(cpu).or_insert(0) += 1);
     assert_eq!(counts, (8..16).map(|cpu| (cpu, 2)).collect());
-    // Fewer than the cores: the rest is for applications.
+    // There are fewer queues than cores: the other cores are for applications.
     let spread = QueuePlacement::of(
         &places,
         &[(&nic(Some(1), 6), DriverCapabilities::default())],
@@ -88,7 +88,7 @@ fn an_unknown_node_is_that_of_the_pair_and_a_cpuset_narrows_applications_only() 
         let spread = QueuePlacement::of(&places, &[(&nic(node, 2), ALL)], pair(7, 4), Some(&allowed), false);
         assert_eq!((cpus(&spread), spread.applications.to_string()), (vec![7, 5], "4,6".into()));
     }
-    // No CPU of the node is allowed: the pair's own.
+    // No CPU of the node is allowed: applications run on the CPU of the measured pair.
     let only: CpuSet = "1".parse().unwrap();
     let spread = QueuePlacement::of(&places, &[(&nic(Some(1), 2), ALL)], pair(4, 1), Some(&only), false);
     assert_eq!(spread.applications, only);
@@ -141,7 +141,7 @@ fn each_nic_of_a_bond_has_cpus_of_its_own_node() {
     let expected = [("eth0", "1,3-5", "0,2,6-7"), ("eth1", "8-11", "12-15")];
     let expected = expected.map(|(nic, flows, apps)| (nic.into(), flows.into(), apps.into()));
     assert_eq!(groups(&spread), expected);
-    // A slave whose node is unknown has the pair's.
+    // A slave whose node is unknown is treated as attached to the pair's node.
     let unknown = named("eth1", nic(None, 16));
     let spread = QueuePlacement::of(&places, &[(&one, ALL), (&unknown, ALL)], pair(1, 2), None, false);
     assert_eq!(cpus(&spread), [1, 3, 4, 5]);
@@ -156,7 +156,7 @@ fn queues_and_their_applications_share_a_cache_on_hosts_with_many() {
     assert_eq!(cpus(&spread), [5, 4, 1]);
     let expected = [("eth0", "4-5", "6-7"), ("eth0", "1", "0,2-3")];
     assert_eq!(groups(&spread), expected.map(|(nic, flows, apps)| (nic.into(), flows.into(), apps.into())));
-    // Without a choice of their number, queues leave every cache the same room.
+    // If the number of queues is fixed, every cache has the same number of CPUs left for applications.
     let spread = QueuePlacement::of(
         &places,
         &[(&nic(Some(0), 12), DriverCapabilities::default())],
@@ -186,7 +186,7 @@ fn applications_stay_on_the_nics_node_where_a_cache_spans_two() {
     places.iter_mut().for_each(|place| place.node = place.cpu / 4);
     let all: Vec<u32> = (0..16).collect();
     let found = crate::advice::candidates(&places, &nic(Some(1), 8), &crate::pairs::all_pairs(&all));
-    // Without the rule, application 1 of node 0 would come first.
+    // Without the rule, a pair with the application on CPU 1 of node 0 would come first.
     assert_eq!(found[0].pair, pair(4, 5));
     assert!(found[..12].iter().all(|of| of.is_near == Some(true) && of.is_application_near == Some(true)));
     let spread = QueuePlacement::of(&places, &[(&nic(Some(1), 8), ALL)], pair(4, 5), None, false);
