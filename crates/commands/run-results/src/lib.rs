@@ -1,5 +1,5 @@
-//! Shows results of simulated runs: the page of `longma run --report`, the annotated assembly of `--annotate`, and the
-//! comparison of `longma compare`, the summary of a simulated run, the costs of a functional one, and flame graphs.
+//! Shows results of runs: the page of `longma run --report`, the annotated assembly of `--annotate`, the comparison of
+//! `longma compare`, the summary of a simulated run, the costs of a functional run, and flame graphs.
 
 pub mod annotate;
 pub mod caches;

@@ -1,4 +1,4 @@
-//! Plans changes to the placement of queues and threads. `damper` decides when to make them.
+//! Plans changes to the placement of queues and threads. `damping` decides when to make them.
 //!
 //! Three searches make proposals: a steepest descent from the present placement, on small hosts; passes that move one
 //! object at a time; and a placement from scratch. The total gain of a plan must reach [`MARGIN`], or a twentieth of a class
