@@ -199,7 +199,7 @@ fn reasons(comparisons: &[Comparison], text: &mut String) {
     }
 }
 
-/// How many published values of several experiments have each relation.
+/// Writes the number of published values by their relation to the results, summed over several experiments.
 fn totals(totals: &BTreeMap<Relation, usize>, text: &mut String) {
     let of = |relation| totals.get(&relation).copied().unwrap_or(0);
     let _ = writeln!(

@@ -151,8 +151,8 @@ impl Vi {
     /// callback is called instead (`ErrorCode::CompletionProtection`).
     ///
     /// # Panics
-    /// A call on the VI panics if `callback` panics or calls the VI during it. The message concerned is still received
-    /// exactly once. Panics in a thread of the NIC, and while a VI is dropped, are ignored.
+    /// A call on the VI panics if `callback`, called during it, panics or calls the VI. The message concerned is still
+    /// received exactly once. Panics in a thread of the NIC, and while a VI is dropped, are ignored.
     pub fn on_completion(&self, callback: impl Fn(&Completion) + Send + 'static) {
         self.endpoint.on_completion(Box::new(callback));
     }

@@ -11,7 +11,7 @@ use crate::{
     symbols::{CodeLocation, Symbols},
 };
 
-/// The result's instruction set if the programs have several translated ones.
+/// The name in the result if programs of several instruction sets were translated.
 const SEVERAL: &str = "several instruction sets";
 
 /// A program that has executed another one.
@@ -67,8 +67,8 @@ impl EarlierPrograms {
         &self.instructions
     }
 
-    /// The instruction set and the number of instructions in it of all programs, if one was translated. `current` are the
-    /// blocks of the current program; `factor` is by how much the earlier counts are scaled.
+    /// The instruction set and the number of instructions in it of all programs, if one was translated. `current` are
+    /// the blocks of the current program; The counts of earlier programs are multiplied by `factor`.
     pub fn source(
         &self,
         report: &Report<'_>,

@@ -97,8 +97,8 @@ fn of_irq(
     let cpus = irq.cpus.clone().unwrap_or_default();
     let is_narrowed =
         usual.is_some_and(|usual| cpus != *usual && usual.iter().any(|cpu| !cpus.contains(cpu)));
-    // Drivers distribute their interrupts and publish that as a hint. An affinity that is neither the default nor the
-    // hint was set by another program.
+    // Drivers distribute their interrupts among CPUs, and publish this distribution as a hint. An affinity that is
+    // neither the default nor the hint was set by another program.
     let taken = (is_narrowed && hint.as_ref() != Some(&cpus))
         .then(|| format!("another program has bound it to CPUs {cpus}"));
     Queue {
@@ -144,7 +144,7 @@ pub fn share_load(queues: &mut [Queue], observation: &Observation) {
         queues.iter().filter(|of| of.interrupts != Some(0.0)).map(|of| &of.interface).collect();
     let arrivals: BTreeSet<&(Interface, Option<u32>)> =
         observation.flows.iter().flat_map(|flow| &flow.arrives).collect();
-    // Where flows arrive by a queue that is not known, or that may be any without a number.
+    // The interfaces without interrupts by which flows arrive: those whose queue is unknown, or (if `is_known`) all.
     let of_any = |is_known: bool| -> BTreeSet<&Interface> {
         let of = arrivals.iter().filter(|(_, number)| is_known || number.is_none());
         of.map(|(interface, _)| interface).filter(|of| !with_interrupts.contains(of)).collect()
