@@ -30,7 +30,8 @@ fn run(name: &str, program: &str) {
             "-rss_limit_mb=4096".to_owned(),
         ])
         .arg(format!("-artifact_prefix={}", failures.display()))
-        // Without coverage, no seed adds any: keep them all, and use their full length at once.
+        // Without coverage, libFuzzer cannot tell which seeds add coverage: keep all seeds, and use their full length
+        // at once.
         .args(["-keep_seed=1", "-len_control=0", "-print_final_stats=1"])
         .arg(&seeds)
         .current_dir(folder.path())

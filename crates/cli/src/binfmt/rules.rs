@@ -86,7 +86,7 @@ impl Rule {
     /// registration.
     ///
     /// # Errors
-    /// Fails if the kernel would reject the path; the text says why.
+    /// Fails if the kernel would reject the path; the text states the reason.
     pub fn new(architecture: Architecture, interpreter: &Path, fixed: bool) -> Result<Self, String> {
         let Some(path) = interpreter.to_str() else {
             return Err(format!("{} is not valid UTF-8, which a rule must be", interpreter.display()));

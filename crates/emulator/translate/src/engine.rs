@@ -297,7 +297,7 @@ impl<F: FrontEnd> Engine<F> {
         code
     }
 
-    /// Translates the code at `pc`. The flag in the result says whether it is a hot unit.
+    /// Translates the code at `pc`. The flag in the result is true for a hot unit.
     fn translate(
         &mut self,
         pc: u64,

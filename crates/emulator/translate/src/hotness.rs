@@ -74,7 +74,7 @@ impl Hotness {
         self.hot > 1
     }
 
-    /// Counts a visit to `pc` through the engine. Returns true if `pc` is hot. `is_translated` says whether the
+    /// Counts a visit to `pc` through the engine. Returns true if `pc` is hot. `is_translated` states whether the
     /// function that begins at an address has been translated. Retranslation of such a function requires twice as many
     /// visits; higher thresholds leave loops cold for too long.
     pub fn visit(&mut self, pc: u64, is_translated: impl Fn(u64) -> bool) -> bool {

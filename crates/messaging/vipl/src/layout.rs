@@ -80,7 +80,7 @@ impl NetAddress {
     }
 
     /// # Safety
-    /// `address` must be null or point to an address with as many bytes as its lengths say.
+    /// `address` must be null or point to an address with as many bytes as its lengths specify.
     pub(crate) unsafe fn read(address: *const NetAddress) -> Option<Address> {
         if address.is_null() {
             return None;

@@ -73,7 +73,7 @@ fn a_write_through_first_level_passes_every_store() {
         let times = [&mut write_back, &mut through].map(|system| access(system, 16, 100, true));
         assert_eq!(count(&through, "core0.l1d.write_throughs"), 1600, "{name}");
         assert_eq!(count(&through, "core0.l1d.write_backs"), 0, "{name}");
-        // On the others, the second level takes a word each cycle.
+        // On machines with a fast second level, which takes a word each cycle, the times may be equal.
         let is_far = matches!(name, "loongson-3a5000" | "loongson-3a4000" | "godson3");
         assert!(times[1] >= times[0] + u64::from(is_far), "{name}: {times:?}");
         through.check().unwrap();

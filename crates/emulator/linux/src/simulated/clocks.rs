@@ -42,8 +42,9 @@ impl Clock {
             | libc::CLOCK_BOOTTIME_ALARM => Self::Wall(UP_S),
             libc::CLOCK_PROCESS_CPUTIME_ID => Self::Processor(None),
             libc::CLOCK_THREAD_CPUTIME_ID => Self::Processor(Some(caller)),
-            // The clock of a process or thread: its negated id above three bits, of which 4 means thread
-            // (posix-timers.h). The lowest two bits select the kind; 3 is an open file, which is not supported.
+            // The clock of a process or thread (posix-timers.h). The complement of its id is above the low three bits.
+            // Bit 2 is set for a thread. The lowest two bits select the kind; 3 is an open file, which is not
+            // supported.
             _ if number < 0 && number & 3 != 3 => {
                 let id = !(number >> 3);
                 match (number & 4 != 0, Identities::thread(id)) {

@@ -70,7 +70,8 @@ pub struct MeasurementResults {
 /// Measures the host that `file`, the result of `discover`, describes.
 ///
 /// # Errors
-/// If the system cannot provide memory. After any other failure, the affected results are omitted and `notes` says why.
+/// If the system cannot provide memory. After any other failure, the affected results are omitted and `notes` states
+/// the reasons.
 pub fn measure(
     file: &MachineFile,
     thoroughness: Thoroughness,
