@@ -265,7 +265,8 @@ impl Output {
         self.number_line('*', count);
     }
 
-    /// An empty buffer with the same limits, for a part of a reply that comes after a part encoded later.
+    /// An empty buffer with the same limits, for a part of a reply that is encoded first but sent later than another
+    /// part.
     pub fn nested(&self) -> Self {
         Self {
             bytes: Vec::new(),

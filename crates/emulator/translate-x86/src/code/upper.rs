@@ -116,7 +116,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Clears places. Unless `is_in_use`, the code first tests the flag that says whether any place is in use.
+    /// Clears the given upper halves. Unless `is_in_use`, the emitted code first tests the flag that is set while any
+    /// upper half is in use.
     fn clear_places(&mut self, cleared: u16, is_in_use: bool) {
         if is_in_use {
             return (0..16).filter(|v| cleared >> v & 1 != 0).for_each(|v| self.clear_place(v));

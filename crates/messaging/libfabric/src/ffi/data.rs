@@ -58,7 +58,7 @@ impl Memory {
 pub(super) struct Transfer {
     pub(super) peer: u64,
     pub(super) context: *mut c_void,
-    /// The flags of the call; without, those of the endpoint are used.
+    /// The flags of the call; `None` selects those of the endpoint.
     pub(super) flags: Option<u64>,
     /// Whether the program may change the source at once and receives no completion.
     pub(super) is_injected: bool,
@@ -131,7 +131,7 @@ pub(super) struct Post {
     pub(super) ignore: u64,
     pub(super) is_tagged: bool,
     pub(super) context: *mut c_void,
-    /// The flags of the call; without, those of the endpoint are used.
+    /// The flags of the call; `None` selects those of the endpoint.
     pub(super) flags: Option<u64>,
 }
 

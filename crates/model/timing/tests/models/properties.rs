@@ -177,7 +177,8 @@ proptest! {
         for kind in KINDS {
             let quick = program.cycles(&mut model(kind, &[]), &mut FixedData::new(fast));
             let slow = program.cycles(&mut model(kind, &[]), &mut FixedData::new(fast + more));
-            // Selection is by age only at equal readiness: a unit may be given to another operation.
+            // Among operations that are ready in the same cycle, the oldest gets the unit. With a slower memory,
+            // another operation may be ready first, so a small gain is tolerated.
             prop_assert!(slow + 8 + quick / 50 >= quick, "{kind:?}: {quick} with {fast}, {slow} with {}", fast + more);
         }
     }
