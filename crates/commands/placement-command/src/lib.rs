@@ -65,7 +65,7 @@ enum PlacementCommand {
     Drain(hosts::DrainArguments),
     /// Declare a host dead, so that its virtual machines can be evacuated or deleted by force.
     ///
-    /// Refused while the host's agent reports. `drain --undo` takes it back.
+    /// Refused while the host's agent reports. `drain --undo` reverts it.
     ForceDown(hosts::HostArguments),
     /// Start the virtual machines of a dead host on other hosts.
     ///

@@ -166,7 +166,7 @@ const FICLONE: u32 = 0x4004_9409;
 const FICLONERANGE: u32 = 0x4020_940d;
 /// SIOCGIFCONF, whose structure contains a pointer.
 const SIOCGIFCONF: u32 = 0x8912;
-/// The size of `struct ifreq` times more interfaces than a host has.
+/// The size of `struct ifreq` times a number of interfaces that no host exceeds.
 const MAX_INTERFACE_BYTES: i32 = 40 * 4096;
 
 pub(crate) fn ioctl(thread: &mut Thread, arguments: Arguments) -> Returned {

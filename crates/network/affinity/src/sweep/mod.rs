@@ -244,7 +244,8 @@ fn base(plan: &Plan, setup: &Setup<'_>) -> Base {
     found
 }
 
-/// Records the finer settings that settings of an interface replace. Steering of its queues replaces none.
+/// Records the settings of single queues and NAPI instances that a setting of the whole interface replaces. Steering
+/// replaces none.
 fn preserve(base: &Base, journal: &mut Journal<'_>) -> Result<(), JournalError> {
     let replaces = |setting: &&Setting| {
         !matches!(setting, Setting::Rps { .. } | Setting::QueueFlows { .. } | Setting::Xps { .. })

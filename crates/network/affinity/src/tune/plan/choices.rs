@@ -76,8 +76,8 @@ impl<'a> CpuSearch<'a> {
         self.cheapest(placement, queue, now - least)
     }
 
-    /// The best CPU of a queue that was taken. If costs are equal, prefers a CPU near the NIC without another queue,
-    /// and avoids CPU 0, on which most other work runs.
+    /// The best CPU of a queue that was removed from its CPU. If costs are equal, prefers a CPU near the NIC without
+    /// another queue, and avoids CPU 0, on which most other work runs.
     pub fn best_for_queue(&mut self, placement: &Placement<'_>, queue: usize) -> Option<Cpu> {
         self.gather(placement, queue);
         self.cheapest(placement, queue, f64::INFINITY)
