@@ -133,7 +133,7 @@ fn foreign_memory_and_huge_pages_are_not_promised() {
     let host_left = with_foreign_domains(&host, &[("pinned", pinned), ("huge", huge), ("spread", spread)]);
     let mib =
         |node: usize, pool: usize| host.nodes[node].memory[pool].mib - host_left.nodes[node].memory[pool].mib;
-    // 10,000 MiB, rounded up, and the node's part of the domain that may be anywhere.
+    // Node 1 has the 10,000 MiB of `pinned`, rounded up. Each node has its share of `spread`.
     assert_eq!([mib(0, 0), mib(1, 0), mib(2, 0)], [1024, 10_112 + 1024, 1024]);
     assert_eq!([mib(0, 1), mib(1, 1), mib(2, 1)], [0, 0, 1024]);
     // A domain larger than the memory leaves 0 free, without underflow.

@@ -64,7 +64,8 @@ fn path_in(entry: &Path) -> io::Result<PathBuf> {
 /// The changes in a journal that no process holds and that apply to this host.
 fn changes(journal: &Path, host: &dyn Host) -> io::Result<Vec<Change>> {
     let mut file = crate::files::regular(OpenOptions::new().read(true), OFlags::NOFOLLOW, journal)?;
-    // A running process has locked its devices, too, and names itself.
+    // This fails if a process still holds the journal. Its devices are then locked too, and the error about that lock
+    // names the process.
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared)?;
     let contents = file::read(journal, &mut file).map_err(|error| io::Error::other(error.to_string()))?;
     let Some(header) = contents.header.filter(|header| !header.ends_with_writer) else {

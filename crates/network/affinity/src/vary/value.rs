@@ -26,7 +26,7 @@ pub enum Value {
 #[serde(try_from = "String", into = "String")]
 pub struct LongMask(CpuSet);
 
-/// A text that is not a mask with a CPU beyond the first 64.
+/// The error for a text that is no mask, or a mask without a CPU beyond the first 64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it is not a mask of more than 64 CPUs")]
 pub struct LongMaskError;

@@ -88,8 +88,8 @@ impl ExtendedInterrupts {
         (NODE_TYPE..END).contains(&address)
     }
 
-    /// Sets the levels of all inputs. The rise of an enabled input makes its vector pending; the fall of an input ends
-    /// that.
+    /// Sets the levels of all inputs. The rise of an enabled input makes its vector pending; the fall of an input
+    /// clears it.
     pub fn set_inputs(&mut self, inputs: [u64; WORDS]) {
         if inputs == self.inputs {
             return;
