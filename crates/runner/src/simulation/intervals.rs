@@ -4,7 +4,8 @@ use longma_sim::Time;
 
 use super::{Phase, Summary, TimingSimulation};
 
-/// Instructions between the first summaries. The distance doubles as often as their number would become too large.
+/// Instructions between the first summaries. The distance doubles each time the number of summaries would become too
+/// large.
 const FIRST_DISTANCE: u64 = 50_000;
 /// The maximum number of summaries.
 const MAX_SUMMARIES: usize = 256;

@@ -1,6 +1,6 @@
-//! Whether flows arrive by the queues that the RSS table of their NIC names. Other rules may override the table: n-tuple
-//! filters and aRFS; and in a virtual machine, a driver may report a table that the device does not use. The interrupts
-//! of the queues show it.
+//! Whether flows arrive by the queues that the RSS table of their NIC names. Other rules may override the table:
+//! n-tuple filters and aRFS; and in a virtual machine, a driver may report a table that the device does not use. The
+//! interrupts of the queues then contradict the table.
 //!
 //! Source: measured with virtio_net of Linux 6.1, which sends its table to the device only with `ethtool -X`; until
 //! then, the tap device (drivers/net/tun.c, tun_automq_select_queue) delivers a flow on the queue on which the guest
@@ -24,8 +24,8 @@ const POLLED: f64 = 0.5;
 pub struct RefutedTables(HashMap<Interface, RssTable>);
 
 impl RefutedTables {
-    /// Removes the queues of flows that cannot have arrived by them. If most of a NIC's flows have not, its table is
-    /// refuted, and reported.
+    /// Removes queues from flows that cannot have arrived by them. If this is so for most flows of a NIC, its table is
+    /// considered refuted, and reported.
     pub fn apply(
         &mut self,
         tables: &HashMap<&Interface, RssTable>,

@@ -7,7 +7,7 @@ use serde::Serialize;
 /// The meaning of an estimate's interval.
 pub const INTERVAL: &str = "95 % interval of the choice of units";
 
-/// An estimate with its 95 % interval of the choice of units.
+/// An estimate with its 95 % interval, which covers the random choice of units only.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The estimate.
