@@ -27,7 +27,8 @@ fn raise_files() -> u64 {
     limit.rlim_cur
 }
 
-/// The process with all clients: connects them, and sends as the server's process requests on standard input.
+/// The process with all clients: connects them, and sends messages when the server's process requests it on this
+/// process's standard input.
 fn be_clients(name: &str, count: usize) {
     raise_files();
     let settings = Settings { limits: limits(u32::MAX), ..Settings::default() };
@@ -148,8 +149,8 @@ fn a_server_with_many_idle_clients_answers_each_message() {
     let (begin, before) = (Instant::now(), processor_time());
     assert!(queue.wait(Some(Duration::from_secs(1))).is_err());
     let idle = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
-    // First several clients send once each. Then a single client sends many times: the one that connected first, on
-    // whose VI a sleeping wait sleeps directly, and then the one that connected last.
+    // First several clients send once each. Then the client that connected first sends many times, and then the one
+    // that connected last. A sleeping wait watches the VI of the first client directly, but not that of the last.
     let mut orders = clients.stdin.take().unwrap();
     let mut speak = |which: usize, times: usize| {
         writeln!(orders, "{which} {times}").unwrap();
