@@ -49,7 +49,7 @@ fn document(panel: &Panel<'_>) -> String {
     framed(&title, &legend_entries(panel), &drawing)
 }
 
-/// A document with a title, a legend of keys (SVG of at most 10 by 10) with their names, and a drawing.
+/// A document with a title, a legend, and a drawing. A legend entry is a symbol (SVG, at most 10 by 10) and its name.
 pub(super) fn framed(title: &str, entries: &[(String, String)], drawing: &str) -> String {
     let (width, height) = size(drawing);
     let mut heading = String::new();

@@ -22,9 +22,10 @@ pub fn copies(slots: &[u32], cells: usize) -> u32 {
 
 /// The condition under which placing one virtual machine leaves slots for all the others that fit.
 ///
-/// `c` copies on `k` nodes each fit if and only if the sum of `min(slots, c)` is at least `k c`. With `slack` the excess
-/// of the sum, `c - 1` copies fit beside one on a set of nodes if and only if the set has at least `critical - slack`
-/// of the `critical` nodes, those with at least `c` slots.
+/// `c` copies of `k` virtual nodes fit if and only if the sum of `min(slots, c)` over all nodes is at least `k c`. Let
+/// `slack` be the excess of this sum, and let the critical nodes be those with at least `c` slots. After one copy is
+/// placed on a set of nodes, the other `c - 1` copies fit if and only if the set contains all critical nodes except at
+/// most `slack` of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Capacity {
     /// Number of virtual machines that fit.
