@@ -11,7 +11,7 @@ use crate::Position;
 use crate::registers::*;
 use longma_translate::assembler::{JumpTarget, Label};
 
-/// Out-of-line code that clears the places of upper halves if any is in use.
+/// Out-of-line code that clears the locations of upper halves if any of them is in use.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UpperClearing {
     label: Label,
@@ -26,7 +26,7 @@ const fn halves(low: i32, high: i32) -> i32 {
 }
 
 impl Lowering<'_> {
-    /// Moves the upper half of `v` from above the XMM register to its place.
+    /// Moves the upper half of `v` from above the XMM register to its separate location.
     fn save_upper(&mut self, v: usize) {
         let (register, half) = upper_place(v);
         let order = if half == 0 { halves(1, 3) } else { halves(2, 1) };

@@ -1,5 +1,6 @@
 //! An index of a large store, so that opening it does not read every record: a SQLite database with the segment and
-//! offset of each record. The segments stay the results; the index is rebuilt if it is missing or does not fit.
+//! offset of each record. The results themselves stay in the segments; the index is rebuilt if it is missing or does
+//! not match them.
 //!
 //! Source: SQLite's file format and locking, <https://sqlite.org/lockingv3.html>.
 

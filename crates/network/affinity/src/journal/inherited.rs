@@ -122,8 +122,8 @@ impl Journal<'_> {
         starts.min()
     }
 
-    /// Returns whether a process ID was reused since a thread of the original process started at `started`: the new
-    /// process started later.
+    /// Returns whether a process ID was reused: the process that has it now started later than `started`, the start of
+    /// a thread of the original process.
     fn is_another(&self, process: u32, started: u64) -> bool {
         threads::stat(self.host, process, process).is_some_and(|first| first.started > started)
     }
