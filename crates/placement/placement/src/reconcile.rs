@@ -486,7 +486,7 @@ impl Agent<'_> {
             return Ok(());
         }
         if self.intended(placement).pins.vcpus.iter().any(CpuSet::is_empty) {
-            // A CPU was lost after the scheduler had chosen this place.
+            // A CPU was lost after the scheduler had chosen this placement.
             let why = "one of its nodes has no shared CPU left";
             self.report.problems.push(format!("virtual machine {id} was not started: {why}"));
             return Ok(());

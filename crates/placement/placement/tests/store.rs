@@ -59,8 +59,8 @@ fn two_schedulers_on_one_file_reserve_nothing_twice() {
         assert_eq!(first.check().unwrap(), Vec::<String>::new());
         let vms = first.vms(&VmQuery::default()).unwrap();
         assert_eq!(vms.len() as u32, placed);
-        // Each node holds three, and the rest of two nodes one more. How much of that is used depends on which of them
-        // have exclusive CPUs.
+        // Each node holds three virtual machines, and the remainders of two nodes together hold one more. How many of
+        // these additional ones fit depends on which virtual machines have exclusive CPUs.
         assert!((72..=84).contains(&placed), "{placed}");
         let mut last = Allocator::open(first.clone(), Policy::default(), 1).unwrap();
         assert!(last.place(&Request::new("more", 4, 9000), None).is_err(), "all that fits was placed");

@@ -203,7 +203,7 @@ fn a_flipped_bit_after_a_kill_is_reported_or_harmless() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// The sectors that were not written before the power failed read as zeros, whichever they are.
+    /// A power cut may lose any subset of the sectors. Lost sectors read as zeros.
     #[test]
     fn a_power_cut_that_loses_any_sectors_leaves_a_prefix_of_the_batches(
         is_small in any::<bool>(), seed in any::<u64>(), percent in prop::sample::select(vec![1, 10, 50, 95, 100]),

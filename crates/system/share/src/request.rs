@@ -50,7 +50,7 @@ pub struct Change {
     pub modified: (u64, u64),
 }
 
-/// A request. Fields have the names of the protocol where it has some.
+/// A request. Fields are named as in the protocol, if it names them.
 #[derive(Debug)]
 pub enum Request<'a> {
     Version {

@@ -183,7 +183,7 @@ fn tokens_before(bytes: &[u8], index: usize) -> Option<usize> {
         .find(|start| (1..TOKENS).all(|number| bytes.get(start + offset(number) - 1) == Some(&0)))
 }
 
-/// The first name and the number of names, whose markers end at `tokens`.
+/// The offset of the first name and the number of names. The markers of the names end at `tokens`.
 fn names_before(bytes: &[u8], tokens: usize) -> Option<(usize, usize)> {
     let (mut markers, mut first) = (1, tokens.checked_sub(4)?);
     let last = word(bytes, first)? as usize;

@@ -86,7 +86,7 @@ fn result(machine: &Machine, path: &str, name: &str, functions: usize) -> RunRes
     }
 }
 
-/// Annotated functions: their number is `functions`, each with `instructions` instructions of text `text`.
+/// An annotation of `functions` functions with `instructions` instructions each. All names and texts are `text`.
 fn annotation(text: &str, functions: usize, instructions: u64) -> Annotation {
     let cost = Cost { runs: 3, cycles: 12.0, ..Cost::default() };
     let line = SourceLine { file: text.into(), line: 42 };

@@ -147,7 +147,8 @@ fn a_clock_read_with_a_paused_trace_includes_all_earlier_instructions() {
         let first = times.next().expect("there is a first");
         for round in 1..ROUNDS {
             let time = times.next().expect("there are as many");
-            // A block that stops at the clock counts completely, and the reading instruction counts again.
+            // A block that stops at a clock reading is counted as a whole, and the instruction that reads the clock is
+            // counted once more.
             let expected = first + 8 * round;
             assert!(
                 (expected - round..=expected + 1).contains(&time),

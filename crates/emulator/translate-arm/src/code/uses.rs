@@ -165,7 +165,7 @@ fn flags_of_reader(i: Instruction) -> u8 {
         | Fcsel | FccmpH | FccmpeH | FcselH => flags_of(i.condition()),
         Adc | Adcs | Sbc | Sbcs => 2,
         Mrs if i.system_register() == NZCV => ALL,
-        // The engine may continue with other code after it, which finds the flags in their registers.
+        // After this instruction, the engine may execute other code, which expects the flags in their registers.
         Msr if i.system_register() == FPCR => ALL,
         _ => 0,
     }

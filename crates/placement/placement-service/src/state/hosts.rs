@@ -72,7 +72,7 @@ pub(crate) struct HostState {
     pub(super) protocol: u32,
     /// Whether virtual machines are being migrated off it.
     pub(super) is_emptying: bool,
-    /// Name of the token that emptied it, if that was through this process.
+    /// Name of the token whose request emptied the host, if this process received the request.
     pub emptied_by: Option<String>,
     /// Virtual machines that could not leave the host.
     pub(super) stuck: BTreeMap<VmId, Stuck>,

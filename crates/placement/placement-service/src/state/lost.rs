@@ -131,8 +131,9 @@ impl ServiceState {
         Ok(())
     }
 
-    /// Decides whether a machine's agent may manage a host: it already does, or no other agent has reported for a
-    /// while. Services that share a database agree, because each one rechecks the store after a few seconds.
+    /// Decides whether a machine's agent may manage a host. It may if it already does, or if no other agent has
+    /// reported for a while. Services that share a database agree, because each one rechecks the store after a few
+    /// seconds.
     pub fn claim(&self, host: &str, machine: &str) -> Result<bool, StoreError> {
         let now = Instant::now();
         let is_holder = self.host(host, |h| match &mut h.manager {

@@ -117,7 +117,7 @@ impl Sums {
         for (name, SummedStatistic { values, unit, description }) in &self.statistics {
             let interval = match values {
                 Values::Count(sums) => {
-                    // Models leave out counts of zero, so that a unit without the counter has none of the events.
+                    // Models omit counters whose value is zero, so a missing counter counts as zero.
                     let estimate =
                         sums.over(&self.cycles).estimate(self.units).map(|ratio| ratio.times(instructions));
                     let count = estimate.map_or(0.0, |estimate| estimate.value).round() as u64;
@@ -349,8 +349,8 @@ mod tests {
         }
     }
 
-    /// The statistics of a program of `scale` times the measured instructions, of whose units number `n` has the
-    /// statistics that `measure` adds.
+    /// The estimated statistics of a program with `scale` times as many instructions as were measured. `measure` adds
+    /// the statistics of one unit, given its number.
     fn estimated(units: u64, scale: u64, measure: impl Fn(u64, &mut Statistics)) -> Statistics {
         let mut sums = Sums::default();
         for number in 0..units {

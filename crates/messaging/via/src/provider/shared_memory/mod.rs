@@ -218,8 +218,8 @@ impl Provider for Arc<SharedMemory> {
         if let Err(error) = pages.share(peers_write, before.is_some_and(|tag| tag != region.tag)) {
             return if before.is_some() { Err(error) } else { Ok(()) };
         }
-        // Regions that are not exported may be lent, as long as there are free slots. Files of the other regions are
-        // closed.
+        // A region that is not exported may be lent, if a slot is free. A region that is neither exported nor lent
+        // needs no file.
         let lends = self.settings.single_copy != SingleCopy::Never && self.regions().len() < EXPORTS;
         if peers_write.is_none() && !lends {
             pages.close_file();
