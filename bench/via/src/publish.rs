@@ -35,7 +35,7 @@ fn service(name: &str) -> Topic<ipc::Service, [u8], ()> {
 }
 
 impl Library {
-    /// A publisher of `bytes` bytes with this many subscribers, which it waits for.
+    /// A publisher of `bytes` bytes. Waits until this many subscribers have connected.
     fn publisher(self, name: &str, bytes: usize, subscribers: usize) -> Publish {
         match self {
             Self::Longma => {

@@ -50,7 +50,7 @@ impl Stacks {
         self.samples.lock().ignore_poison()
     }
 
-    /// Adds the sample of a thread that has executed as many instructions as between two samples.
+    /// Adds the sample of a thread that has executed the instructions of one sampling interval.
     pub fn add(&self, process: &Process, thread: &Thread, registers: Registers) {
         let samples = &mut *self.samples();
         let number = samples.thread(thread.tid());

@@ -41,7 +41,7 @@ impl<I: Iterator<Item = Result<Instruction, ReadError>>> Replay<I> {
         }
     }
 
-    /// The number of instructions of the trace that were turned into execution trace.
+    /// The number of instructions that have been converted.
     pub fn instructions(&self) -> u64 {
         self.read
     }

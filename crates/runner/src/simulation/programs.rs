@@ -27,8 +27,8 @@ struct EarlierProgram {
 #[derive(Default)]
 pub(super) struct EarlierPrograms {
     programs: Vec<EarlierProgram>,
-    /// The translated instruction set of the programs, if there is one, and the number of instructions in their own
-    /// instruction sets.
+    /// The instruction set from which programs were translated, if any were, and the number of instructions that all
+    /// programs executed, each counted in its own instruction set.
     source: (Option<&'static str>, u64),
     /// The executed instructions with their costs, if they are counted.
     instructions: Vec<(CodeLocation, AnnotatedInstruction)>,
@@ -67,8 +67,9 @@ impl EarlierPrograms {
         &self.instructions
     }
 
-    /// The instruction set and the number of instructions in it of all programs, if one was translated. `current` are
-    /// the blocks of the current program; The counts of earlier programs are multiplied by `factor`.
+    /// The instruction set from which programs were translated, and the number of instructions that all programs
+    /// executed, each counted in its own instruction set; `None` if no program was translated. `current` are the blocks
+    /// of the current program. The counts of earlier programs are multiplied by `factor`.
     pub fn source(
         &self,
         report: &Report<'_>,
@@ -123,7 +124,7 @@ impl TimingSimulation {
         self.earlier.source.0 = one_of(self.earlier.source.0, name);
         self.earlier.source.1 += instructions;
         self.earlier.instructions.extend(instructions_with_costs);
-        // The instructions refer to the old code, and their data are not those of the new program.
+        // The recorded instructions and their data addresses belong to the old program.
         self.warming.forget();
         self.memory.clear_space(SpaceId(0));
     }

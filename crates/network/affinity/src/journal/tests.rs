@@ -554,8 +554,8 @@ fn a_rejected_write_is_an_error_and_the_setting_stays() {
     assert_eq!(host.all(), before);
 }
 
-/// The driver rounds the written value. It is refused with the stored number, and restored at once, at the end, and
-/// after a kill at the worst moment.
+/// The driver rounds a written value. The write fails with an error that names the stored value, and the previous value
+/// is restored at once. The original value is restored at the end, and also after a kill at the worst moment.
 #[test]
 fn a_rounded_value_is_refused_with_what_was_stored_and_restored() {
     let (mut host, (_folder, path)) = (host(), folder());

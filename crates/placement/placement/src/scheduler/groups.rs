@@ -1,5 +1,5 @@
-//! Computes which nodes of a host a request's groups allow, from the locations of the other members. The result is not
-//! cached in rankings because it depends on the tenant's other virtual machines.
+//! Computes the nodes of a host that the affinity groups of a request allow, from the locations of the other members.
+//! The result is not cached in rankings because it depends on the tenant's other virtual machines.
 
 use super::assign::group_key;
 use crate::inventory::{Inventory, Member};

@@ -58,7 +58,7 @@ fn round_to_precision(
         Round::TowardZero => false,
         Round::TowardPositive => is_inexact && !down.is_negative(),
         Round::TowardNegative => is_inexact && down.is_negative(),
-        // A half that is inexact is more than a half.
+        // If bits were lost before, a remainder of exactly one half represents more than a half.
         _ => low > half || low == half && (is_odd || was_inexact),
     };
     let (value, carry) = if is_up { truncated.overflowing_add(1 << dropped) } else { (truncated, false) };
@@ -66,7 +66,7 @@ fn round_to_precision(
     (from_bits(rounded), is_inexact, is_up)
 }
 
-/// Whether a result that was rounded to a finite number overflows: rounded to nearest, it is infinite.
+/// Whether a finite result overflows. It does if rounding to nearest would have made it infinite.
 fn is_finite_overflow(
     value: Extended,
     is_inexact: bool,

@@ -186,14 +186,14 @@ fn applications_stay_on_the_nics_node_where_a_cache_spans_two() {
     places.iter_mut().for_each(|place| place.node = place.cpu / 4);
     let all: Vec<u32> = (0..16).collect();
     let found = crate::advice::candidates(&places, &nic(Some(1), 8), &crate::pairs::all_pairs(&all));
-    // Without the rule, a pair with the application on CPU 1 of node 0 would come first.
+    // If the application's CPU could be on another node than the NIC's, a pair with CPU 1 of node 0 would be first.
     assert_eq!(found[0].pair, pair(4, 5));
     assert!(found[..12].iter().all(|of| of.is_near == Some(true) && of.is_application_near == Some(true)));
     let spread = QueuePlacement::of(&places, &[(&nic(Some(1), 8), ALL)], pair(4, 5), None, false);
     assert_eq!(groups(&spread), [("eth0".into(), "4,6".into(), "5,7".into())]);
 }
 
-/// Node 2 is closest to the NIC's, although node 1 is the next number.
+/// Node 2 is closest to the NIC's node 0, although node 1 has the next number.
 #[test]
 fn the_closest_node_takes_the_place_of_one_without_cpus() {
     let places: Vec<CpuLocation> = topology(4, 1, 4, 1).into_iter().filter(|place| place.node > 0).collect();

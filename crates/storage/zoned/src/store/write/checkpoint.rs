@@ -51,7 +51,7 @@ pub(crate) struct Checkpoint {
     pub freed: Vec<Freed>,
     /// An upper bound of the nodes still to be written.
     pub remaining: u64,
-    /// An upper bound of the nodes to be written, when the checkpoint began.
+    /// The upper bound at the beginning of the checkpoint.
     pub all: u64,
     /// Headroom for changes made while the checkpoint runs. The checkpoint is paced to complete with this much headroom
     /// left.

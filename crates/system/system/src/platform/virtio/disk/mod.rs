@@ -59,7 +59,8 @@ pub enum DiskError {
         "disk: the image has its data in another file, which is not supported; `qemu-img convert` makes one file"
     )]
     DataFile,
-    /// The guest's writes should change a qcow2 image. Allocation in damaged tables may not terminate.
+    /// The option `write` was given for a qcow2 image. It is refused, because allocation in damaged tables may not
+    /// terminate.
     #[error(
         "disk: writes cannot change a qcow2 image: leave write out, or make a raw image with `qemu-img convert`"
     )]
