@@ -12,7 +12,7 @@ fuzz_target!(|data: &[u8]| {
     let mut frames = Frames::default();
     let mut rest = data;
     let mut now_ns = 0;
-    // Each frame follows its length and the time until it is sent.
+    // Each frame is preceded by its length and the milliseconds that pass before the exchange.
     while let [low, high, milliseconds, behind @ ..] = rest {
         let bytes = usize::from(u16::from_le_bytes([*low, *high])).min(behind.len());
         let (frame, next) = behind.split_at(bytes);

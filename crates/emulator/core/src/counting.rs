@@ -92,7 +92,7 @@ impl Counting {
 pub(crate) struct PartialExecution {
     /// The guest address of its first instruction.
     pub start: u64,
-    /// Its number of instructions, all of which its counter includes.
+    /// The number of instructions in the block. The block's counter counts all of them.
     pub instructions: u32,
     /// The number of executed instructions.
     pub executed: u32,

@@ -105,7 +105,8 @@ fn a_memory_latency_below_the_sum_of_its_components_is_rejected() {
 /// Round-trip time to the other chip's memory, picoseconds, for machines with several nodes that state no distances.
 fn crossing_ps(name: &str) -> u64 {
     match name {
-        // 100 ns of latency, 12.5 ns for 8 bytes there and 32 back at 3.2 GB/s, the rest in crossbars.
+        // 100 ns of latency, 12.5 ns for 8 bytes of request and 32 bytes of reply at 3.2 GB/s, and the rest in
+        // crossbars.
         "godson3-two-chips" => 114_375,
         _ => panic!("{name}: add the time of a crossing for this machine"),
     }

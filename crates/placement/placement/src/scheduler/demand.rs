@@ -76,7 +76,7 @@ impl Demand {
         u64::from(self.page_kib.unwrap_or(4)).div_ceil(1024).max(1)
     }
 
-    /// MiB that a virtual node needs in pages of the requested size: ordinary pages hold the overhead too.
+    /// MiB that a virtual node needs in pages of the requested size. Includes the overhead if these are ordinary pages.
     pub fn pages_mib(&self, cell: &CellDemand) -> u64 {
         if self.page_kib.is_some() { cell.mib } else { cell.mib + cell.overhead_mib }
     }

@@ -430,8 +430,8 @@ impl ZonedDevice for KernelDevice {
         let Some(queue) = self.queue.as_ref().filter(|_| writes.len() > 1) else {
             return writes.iter().try_for_each(|write| self.write(write.block, write.data));
         };
-        // Writes to different blocks of conventional zones may run in any order. Submit the longest such prefix, then
-        // handle the next write alone.
+        // Writes to different blocks of conventional zones may run in any order. Submit the leading writes of this kind
+        // together, then the next write alone.
         let mut rest = writes;
         while !rest.is_empty() {
             let (mut spans, mut transfers, mut blocks) = (Vec::new(), Vec::new(), BTreeSet::new());

@@ -11,7 +11,8 @@ const A: Register = Register::XMM0;
 const B: Register = Register::XMM1;
 const C: Register = Register::XMM2;
 
-/// PSHUFD: the words in reverse order, with swapped neighbours, with the upper half in the lower one, or all the first.
+/// Immediates of PSHUFD: reverse the words, swap neighbouring words, move the upper half to the lower half, broadcast
+/// the first word.
 const REVERSED: i32 = 0x1b;
 const SWAPPED: i32 = 0xb1;
 const UPPER: i32 = 0x0e;

@@ -43,7 +43,7 @@ impl View {
         (0..self.slots()).map(|slot| self.slot(slot))
     }
 
-    /// The slot of `key`, if the leaf has it. The keys in a leaf's log are those of the leaf.
+    /// The slot of `key`, if the leaf has it. A leaf and its log have the same keys.
     pub fn find(&self, key: u64) -> Option<usize> {
         let slot = match (&self.node, &self.log) {
             (Some(node), _) => node.find(key).ok()?,
