@@ -59,7 +59,8 @@ struct InterpreterOptions {
     interpreter: Option<PathBuf>,
     /// Open the interpreter when registering it, not each time a program starts.
     ///
-    /// It then also works in containers and chroots that do not contain it. Needs a statically linked longma.
+    /// Programs of the registered architectures then also run in containers and chroots that do not contain longma.
+    /// Needs a statically linked longma.
     #[arg(long)]
     fixed: bool,
 }

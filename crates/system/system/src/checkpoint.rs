@@ -2,8 +2,8 @@
 //! defines the file. The state of each part is defined beside the part, in `core/saved.rs`, `platform/saved.rs` and the
 //! modules of their parts.
 //!
-//! A checkpoint does not have the state of models, of a network outside of the machine, and of a debugger. A file is not
-//! trusted: a restored machine is as safe as one with hostile software.
+//! A checkpoint does not contain the state of models, of a network outside of the machine, or of a debugger. A file is
+//! not trusted: a restored machine is as safe as one with hostile software.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, Write};
@@ -24,10 +24,11 @@ use crate::platform::SavedPlatform;
 const MEMORY: u32 = 0;
 /// The latest cycle. Sums of later cycles could overflow; the machine would have run for 146 years.
 const MAX_CYCLE: u64 = 1 << 62;
-/// The longest rest of a turn of a machine with one core. The machine runs through it at once.
+/// The longest remainder of a turn, in a machine with one core. The machine executes the remainder without
+/// interruption.
 const MAX_SINGLE_TURN: u64 = 1 << 24;
 
-/// The longest rest of a turn.
+/// The longest remainder of a turn.
 fn longest_turn(cores: usize) -> u64 {
     if cores == 1 { MAX_SINGLE_TURN } else { TURN }
 }
@@ -107,7 +108,7 @@ impl Machine {
 /// Whether [`Machine::save_to`] can make the file `path`.
 ///
 /// # Errors
-/// The host refuses, or there is a folder, a device or a pipe.
+/// The host refuses, or `path` is a folder, a device or a pipe.
 pub fn writable(path: &Path) -> io::Result<()> {
     refuse_other_kinds(path)?;
     tempfile::tempfile_in(folder_of(path)).map(drop)

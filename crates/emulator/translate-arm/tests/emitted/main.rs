@@ -18,8 +18,8 @@ fn generated_code_matches_the_snapshots() {
     compare(env!("CARGO_MANIFEST_DIR"), instructions::snapshots(), &snapshots);
 }
 
-/// Programs that use these instructions execute them in their innermost loops, where an exit takes longer than a
-/// hundred of them.
+/// Programs use these instructions in their innermost loops. One exit to the engine would take longer than a hundred of
+/// them.
 #[test]
 fn cryptographic_instructions_do_not_exit_to_the_engine() {
     // aese, aesmc, pmull, pmull2, sha1c, sha1h, sha1su0, sha1su1, sha256h, sha256h2, sha256su0, sha256su1

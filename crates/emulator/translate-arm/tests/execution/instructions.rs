@@ -64,7 +64,7 @@ fn is_known(difference: &str) -> bool {
     let (actual, expected) = (values[0], values[1]);
     // Only FRINTX records inexact results.
     let is_rounding = difference.contains(" frint") && !difference.contains(" frintx");
-    // Elements that the instruction does not name, and sums that it does not compute, raise nothing.
+    // Elements and sums that are not part of the instruction must not raise exceptions.
     let is_exact = EXACT.iter().any(|name| difference.contains(name));
     let permitted = match (is_exact, is_rounding) {
         (true, _) => 0,

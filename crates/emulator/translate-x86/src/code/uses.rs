@@ -52,7 +52,7 @@ pub(super) struct Uses {
     pub vectors_killed: u16,
     /// Vector registers whose old upper half is dead.
     pub uppers_killed: u16,
-    /// A vector register that receives all but the lowest part of another one, and that other one.
+    /// A vector register and the other one from which it receives all but the lowest part.
     pub carried: Option<(u8, u8)>,
 }
 
