@@ -49,7 +49,7 @@ pub struct Arguments {
 
     /// The instructions, or nanoseconds of simulated time, between two samples of --stacks-out; at least 1000.
     ///
-    /// Instructions are counted by block of code, so that samples at smaller intervals would not be of the right number.
+    /// Instructions are counted by block of code, so smaller intervals would yield a wrong number of samples.
     #[arg(long, value_name = "NUMBER", requires = "stacks_out", default_value_t = 100_003, value_parser = clap::value_parser!(u64).range(1000..))]
     pub(super) stacks_every: u64,
 

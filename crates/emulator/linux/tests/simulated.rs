@@ -18,7 +18,7 @@ const CLOCK_THREAD: u64 = 3;
 const MS: u64 = 1_000_000;
 const MEMORY_BYTES: u64 = 3 << 30;
 
-/// One thread on one of two cores. A sleeping thread wakes at its deadline, or at once.
+/// A scheduler of a single thread on one of two cores. A sleep advances the clock to its deadline or to the next timer.
 #[derive(Default)]
 struct Alone {
     now_ps: AtomicU64,

@@ -465,7 +465,7 @@ mod tests {
             fs::create_dir(&into).unwrap();
             fs::write(&file, &bytes).unwrap();
             if unpack(&file, &into, Limits::default()).is_ok() {
-                // Nothing has a digest of the manifest: a change of its words is not an error.
+                // No digest covers the manifest, so changed text in it is not an error.
                 for (name, content) in contents().into_iter().filter(|(name, _)| name != MANIFEST) {
                     prop_assert_eq!(fs::read(into.join(name)).unwrap(), content);
                 }

@@ -118,7 +118,7 @@ fn a_migrated_virtual_machine_runs_on_the_target_with_new_pins() {
     let mut site = site();
     let before = site.vm().placement.unwrap();
     assert_eq!(site.migrate(), Vec::<String>::new());
-    // The source has resumed it on the target: it waits for no agent.
+    // The source's agent has resumed the virtual machine on the target, without waiting for the target's agent.
     let name = domain_name(site.id);
     let there = site.hypervisors[1].domains()[&name].clone();
     assert!(there.running && there.paused.is_none(), "{there:?}");
@@ -149,7 +149,8 @@ fn a_migrated_virtual_machine_runs_on_the_target_with_new_pins() {
     assert_eq!(kinds[kinds.len() - 4..], expected.collect::<Vec<_>>());
 }
 
-/// Runs the migration with a fault at each of its steps. Returns how many steps there are, and how often it arrived.
+/// Runs the migration with a fault at each of its steps, and once without. Returns the number of steps, and how many of
+/// the runs ended with the virtual machine on the target.
 fn at_each_step(
     what: &str,
     arm: impl Fn(&Site, u64),
@@ -212,7 +213,8 @@ fn a_crash_before_or_after_any_change_of_the_store_leaves_one_running_copy() {
         let came = |site: &Site, _| site.store.tenants().is_err();
         let (steps, arrived) = at_each_step(&format!("store, after {after}"), arm, came, |_| {});
         assert_eq!(steps, 2, "the reservation and the end");
-        // With the crash at the end, the source's agent knows that it has left.
+        // One is the run without a fault, the other the crash at the end: the source's agent then knows that the
+        // virtual machine has left.
         assert_eq!(arrived, 2);
     }
 }

@@ -281,8 +281,8 @@ fn an_atomic_operation_waits_for_a_store_to_its_bytes_and_a_load_for_the_atomic_
         let cycles = same.cycles(&mut model(kind, &[]), &mut port);
         let [stored, added] = [port.accesses[0].2, port.accesses[1].2];
         assert!(added >= stored + 100, "{kind:?}: {:?}", port.accesses);
-        // A load of the sum gets it from the atomic operation; on the in-order core it begins when the operation is in
-        // the cache.
+        // On the out-of-order core, a load of the sum is forwarded from the atomic operation. On the in-order core, it
+        // accesses the cache after the operation has completed.
         let loads = usize::from(kind == InOrder);
         assert_eq!(port.accesses.len(), 2 + loads, "{kind:?}: {:?}", port.accesses);
         assert!(kind == InOrder || cycles >= added + 101 + 4, "{kind:?}: {cycles}, added at {added}");

@@ -22,7 +22,7 @@ pub struct Shape {
     pub queues: u32,
     /// Whether the number of queues can be changed.
     pub can_reduce: bool,
-    /// The interface that is asked for, and the file that makes it one of several layers.
+    /// The interface to examine, and the files that describe the interfaces above or below it.
     pub interface: &'static str,
     pub layers: &'static [(&'static str, &'static str)],
     pub offline: Option<&'static str>,

@@ -1,8 +1,8 @@
-//! The format of checkpoint files. Little-endian: "LONGMASC", a version (u32); then one Zstandard frame (RFC 8878) of
-//! the length of the description (u32), the description as JSON, and runs of bytes, each a space (u32), an address in
-//! it (u64), a length (u32) and that many bytes, the last one in the space 2^32 - 1 and without bytes; then the SHA-256
-//! of everything before. Space 0 is memory, and space n the blocks that the guest has written to the n-th device of the
-//! PCI bus.
+//! The format of checkpoint files, with little-endian numbers: "LONGMASC", a version (u32), one Zstandard frame (RFC
+//! 8878), and the SHA-256 of everything before it. The frame contains the length of the description (u32), the
+//! description as JSON, and runs of bytes. A run consists of a space (u32), an address in the space (u64), a length
+//! (u32) and that many bytes. The last run is empty and in space 2^32 - 1. Space 0 is memory, and space n the blocks
+//! that the guest has written to the n-th device of the PCI bus.
 
 use std::io::{self, Read, Write};
 
