@@ -1,5 +1,5 @@
-//! Restores a machine from a file with a valid checksum and any content, and runs it. It must be refused, or return after the
-//! cycles that it was given.
+//! Restores a machine from a file with a valid checksum and any content, and runs it. Either the file is refused, or
+//! the run must end after the given number of cycles.
 #![no_main]
 
 use std::io::Cursor;

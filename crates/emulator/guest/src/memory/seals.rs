@@ -85,7 +85,8 @@ mod tests {
         assert_eq!(space.remap(page, PAGE_BYTES, 2 * PAGE_BYTES, libc::MREMAP_MAYMOVE, 0), Err(EPERM));
         let over = MapRequest::anonymous(Placement::Fixed(START), 2 * PAGE_BYTES, READ);
         assert_eq!(space.map(&over), Err(EPERM));
-        // Its contents may be changed as long as it is writable, and its neighbours are free.
+        // The contents of the sealed page may be changed as long as it is writable, and neighbouring pages are not
+        // restricted.
         space.memory().store(page, 7u64).unwrap();
         space.advise(page, PAGE_BYTES, libc::MADV_DONTNEED).unwrap();
         space.unmap(START + 2 * PAGE_BYTES, PAGE_BYTES).unwrap();

@@ -480,7 +480,8 @@ fn settings_refused_in_one_order_are_undone_and_applied_in_the_other() {
     assert_eq!(
         written,
         [
-            // In the requested order. The second is retried because the first was accepted.
+            // The settings are written in the requested order. A rejected one is retried after another one was
+            // accepted.
             (MTU, "9000"),
             (THREADED, "1"),
             (THREADED, "1"),
