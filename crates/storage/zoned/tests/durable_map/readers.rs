@@ -45,6 +45,19 @@ fn a_write_in_the_middle_of_a_scan_is_done_and_the_scan_does_not_see_it() {
 }
 
 #[test]
+fn a_stopped_reader_that_delays_reclamation_does_not_make_a_map_look_damaged() {
+    // As a thread that the scheduler has stopped in the middle of a read: no evicted node is freed.
+    let _pin = crossbeam_epoch::pin();
+    let device = Store::format(Arc::new(memory(16, 1, 14)), Some(512), 1).unwrap();
+    let store = open(device, busy(2_000, 6_000));
+    let (mut rng, mut model) = (Rng::new(1), Model::new());
+    for _ in 0..1_500 {
+        store.apply(&batch(&mut rng, Records::Fixed, 2_500, 12, 30, &mut model)).unwrap();
+    }
+    assert_same(&store.snapshot(), &model, "after 1,500 batches");
+}
+
+#[test]
 fn readers_see_whole_batches_while_all_kinds_of_nodes_are_evicted() {
     const ACCOUNTS: u64 = 6_000;
     let device = Store::format(Arc::new(memory(256, 2, 48)), Some(512), 1).unwrap();

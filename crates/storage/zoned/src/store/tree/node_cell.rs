@@ -17,7 +17,7 @@ pub(crate) trait Cached: Clone + Send + Sync {
     /// The address of the bytes where a search in the node starts.
     fn first_probe(&self) -> *const u8;
 
-    /// No longer counts the bytes of the node as resident.
+    /// No longer counts the node and its bytes as resident.
     fn release(&self);
 }
 
@@ -38,6 +38,7 @@ impl Cached for Inner {
 
     fn release(&self) {
         self.memory.release();
+        self.count.release();
     }
 }
 
@@ -137,8 +138,8 @@ impl<T: Cached> NodeCell<T> {
         }
     }
 
-    /// Evicts the node. Its bytes are no longer counted as resident, although concurrent readers may keep it alive a
-    /// little longer.
+    /// Evicts the node. It is no longer counted as resident, although concurrent readers may keep it alive longer: how long
+    /// depends on the scheduler.
     pub fn evict(&self) {
         let pin = crossbeam_epoch::pin();
         let body = self.body.swap(ptr::null_mut(), Ordering::AcqRel);

@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     /// Accounts for the memory of the node and its references to children.
     pub memory: Resident,
     /// Counts the inner nodes in memory.
-    count: Resident,
+    pub(super) count: Resident,
 }
 
 /// The memory of a reference to a leaf: the slot, its reference counts, and the overhead of the allocator, bytes.
