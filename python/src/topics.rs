@@ -303,7 +303,8 @@ impl NativeSubscriber {
 /// A received message: a read-only buffer in the topic's memory.
 #[pyclass(frozen)]
 pub struct Sample {
-    raw: Mutex<Option<RawSample>>,
+    /// In a box, because Python does not align its objects as a sample needs it.
+    raw: Mutex<Option<Box<RawSample>>>,
     number: u64,
     lost: u64,
     elements: usize,
@@ -311,10 +312,19 @@ pub struct Sample {
     views: AtomicUsize,
 }
 
+/// The alignment of Python's objects (`ALIGNMENT` in CPython's Objects/obmalloc.c).
+const OBJECT_ALIGNMENT: usize = 16;
+const _: () = assert!(
+    align_of::<Sample>() <= OBJECT_ALIGNMENT
+        && align_of::<Loan>() <= OBJECT_ALIGNMENT
+        && align_of::<NativePublisher>() <= OBJECT_ALIGNMENT
+        && align_of::<NativeSubscriber>() <= OBJECT_ALIGNMENT
+);
+
 impl Sample {
     fn new(raw: RawSample) -> Self {
         let (number, lost, elements) = (raw.number(), raw.lost(), raw.elements());
-        Self { raw: Mutex::new(Some(raw)), number, lost, elements, views: AtomicUsize::new(0) }
+        Self { raw: Mutex::new(Some(Box::new(raw))), number, lost, elements, views: AtomicUsize::new(0) }
     }
 }
 
@@ -341,7 +351,7 @@ impl Sample {
     /// Whether all data read so far belongs to this message.
     #[getter]
     fn is_intact(&self) -> PyResult<bool> {
-        Ok(locked(&self.raw)?.as_ref().is_some_and(RawSample::is_intact))
+        Ok(locked(&self.raw)?.as_ref().is_some_and(|sample| sample.is_intact()))
     }
 
     /// Lets the publisher use the memory again.
