@@ -233,7 +233,12 @@ stage_measure() {
 stage_libfabric() {
     [ -e /usr/include/rdma/providers/fi_prov.h ] && command -v fi_pingpong mpicc mpirun >/dev/null ||
         { echo "skipped: there is no libfabric or no Open MPI" && return; }
-    cargo test -p longma-libfabric --locked --test programs --no-fail-fast -- --ignored --test-threads 2
+    if cargo nextest --version >/dev/null 2>&1; then
+        # From the build of the whole workspace.
+        cargo nextest run --workspace --locked --run-ignored only -E 'package(longma-libfabric) & binary(programs)'
+    else
+        cargo test -p longma-libfabric --locked --test programs --no-fail-fast -- --ignored --test-threads 2
+    fi
 }
 
 # The commands in the book and the README.

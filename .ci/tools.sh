@@ -160,7 +160,10 @@ install_for() {
             ;;
         postgres) find_postgres ;;
         placement) find_faketime ;;
-        libfabric) find_libfabric ;;
+        libfabric)
+            find_libfabric
+            find_cargo_tool nextest 0.9.148
+            ;;
         book) find_mdbook ;;
         esac
     done
