@@ -157,15 +157,38 @@ fn throughputs(by_variant: &[(Variant, Analysis)], width: usize) -> String {
                 if index == 0 { name(number, variant) } else { String::new() },
                 class.class.word().into(),
                 format!("{:.2}", class.gbps.mean),
+                report::percent(class.loss),
                 class.costs.core_ms.map_or("-".into(), |ms| format!("{ms:.1}")),
                 of_best(&|best| best.pair.to_string()),
                 of_best(&|best| format!("{:.2}", best.median_gbps)),
             ]);
         }
     }
-    let headings =
-        [("VARIANT", ""), ("CLASS", ""), ("Gb/s", ""), ("ms/Gbit", ""), ("BEST PAIR", ""), ("Gb/s", "")];
-    text + &fitted(&headings, 2, &rows, width)
+    let headings = ["VARIANT", "CLASS", "Gb/s", "LOST", "ms/Gbit", "BEST PAIR", "Gb/s"];
+    text += &fitted(&headings.map(|heading| (heading, "")), 2, &rows, width);
+    for (variants, remark) in remarks(by_variant) {
+        let names = variants.iter().map(|index| name(*index, &by_variant[*index].0));
+        let of = match variants.len() == by_variant.len() {
+            true => String::new(),
+            false => format!("{}: ", names.collect::<Vec<_>>().join(", ")),
+        };
+        text += &wrapped("note: ", &format!("{of}{remark}"), width);
+    }
+    text
+}
+
+/// Each remark once, in the order of the variants, with the indices of the variants that it applies to.
+pub fn remarks(by_variant: &[(Variant, Analysis)]) -> Vec<(Vec<usize>, &str)> {
+    let mut all: Vec<(Vec<usize>, &str)> = Vec::new();
+    for (index, (_, analysis)) in by_variant.iter().enumerate() {
+        for remark in &analysis.remarks {
+            match all.iter_mut().find(|(_, known)| known == remark) {
+                Some((variants, _)) => variants.push(index),
+                None => all.push((vec![index], remark)),
+            }
+        }
+    }
+    all
 }
 
 /// The Shapley value of a setting: its share of the change from the first values of all settings to their last values.
@@ -305,6 +328,20 @@ pub mod tests {
         let long: Vec<&str> = text.lines().filter(|line| line.chars().count() > 80).collect();
         assert!(long.is_empty(), "{long:#?}");
         assert!(text.contains("(2)") && text.contains("busy-poll=32768"), "{text}");
+    }
+
+    #[test]
+    fn losses_and_remarks_of_every_variant_are_shown() {
+        let mut by_variant = varied(|_, _| Some(1.0));
+        by_variant[1].1.classes[0].loss = 0.63;
+        for (_, analysis) in &mut by_variant {
+            analysis.remarks = vec!["of all".into()];
+        }
+        by_variant[2].1.remarks.push("1 run did not run where sent".into());
+        let text = text(&made_up(&pairs(2)), &by_variant, &[], 80);
+        assert!(text.contains("63.00 %") && text.contains("LOST"), "{text}");
+        assert!(text.contains("note: of all\n"), "{text}");
+        assert!(text.contains("note: gro=1 mtu=1500: 1 run did not run where sent"), "{text}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::intervals::{MAX_LABEL, Mean, figure, paragraph, table, with_half};
 use crate::affinity::report::percent;
-use crate::affinity::variants::{Effect, Share, effects, shares};
+use crate::affinity::variants::{Effect, Share, effects, remarks, shares};
 use longma_affinity::analysis::{Analysis, Interval};
 use longma_affinity::pairs::Class;
 use longma_affinity::sweep::Results;
@@ -99,6 +99,12 @@ fn throughputs(by_variant: &[(Variant, Analysis)]) -> Section {
     );
     let head = ["variant", "class", "Gb/s", "lost", "core ms/Gbit", "best pair of the variant"];
     body += &table(2, &head, &rows);
+    for (variants, remark) in remarks(by_variant) {
+        let names: Vec<String> = variants.iter().map(|index| words(&by_variant[*index].0)).collect();
+        let of =
+            if names.len() == by_variant.len() { String::new() } else { format!("{}: ", names.join(", ")) };
+        body += &paragraph(&format!("Note: {of}{remark}."));
+    }
     section("variants", "Throughput of each variant", body)
 }
 
@@ -140,6 +146,7 @@ mod tests {
         let classes: usize = by_variant.iter().map(|(_, analysis)| analysis.classes.len()).sum();
         assert_eq!(sections[1].body.matches("mark dot").count(), classes);
         assert!(sections[2].body.contains("after the others"));
+        assert!(sections[1].body.contains("Note: no hardware counters"), "{}", sections[1].body);
         let some = varied(|gro, mtu| (gro == 0 || mtu == 1500).then_some(1.0));
         let sections = super::sections(&made_up(&pairs(2)), &some);
         assert!(sections[2].body.contains("No Shapley values"), "{}", sections[2].body);
