@@ -35,6 +35,9 @@ const LOAD_INTERVAL: Duration = Duration::from_millis(500);
 
 pub fn run(arguments: &Arguments) -> Outcome {
     let recording = arguments.tree.open()?;
+    if let Some(folder) = arguments.root.as_ref().filter(|folder| !folder.is_dir()) {
+        return Err(format!("--root {}: there is no such folder", display_path(folder)).into());
+    }
     let tree = arguments.root.as_ref().map_or_else(Tree::live, Tree::recorded);
     let host: &dyn Host = recording.as_ref().map_or(&tree as &dyn Host, |recording| recording);
     let chosen = chosen(host, arguments.interface.as_ref());

@@ -422,10 +422,16 @@ fn link(nic: &Nic, findings: &mut Findings) {
 }
 
 fn node(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
-    let name = &nic.name;
+    let (name, places) = (&nic.name, host.places());
     match nic.node {
+        Some(node) if !places.is_empty() && places.iter().all(|place| place.node != node) => findings.bad(
+            "NUMA node",
+            Severity::Note,
+            format!("{name} is attached to node {node}, none of whose CPUs is online"),
+            "flows and applications get CPUs of the closest node; faster are online CPUs of its own, or a slot of another node",
+        ),
         Some(node) => findings.good("NUMA node", format!("{name} is attached to node {node}")),
-        None if host.places().iter().any(|place| place.node > 0) => {
+        None if places.iter().any(|place| place.node > 0) => {
             let advice = "the sweep finds it: flows are fastest on the interface's own socket";
             findings.bad(
                 "NUMA node",

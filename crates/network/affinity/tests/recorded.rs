@@ -72,6 +72,17 @@ fn the_best_pair_is_on_the_nics_socket_without_the_cpu_that_is_offline() {
     assert_eq!((ranking[0].pair, ranking[0].class), (Pair { flow: 4, application: 5 }, Class::SharedCache));
 }
 
+/// Its queues cannot stay near it.
+#[test]
+fn a_nic_whose_node_has_no_cpu_online_is_noted() {
+    let folder = host();
+    put(folder.path(), "sys/devices/system/cpu/online", "0-3\n");
+    let findings = check(&Tree::recorded(folder.path()), Some(&"eth2".parse().unwrap()), None);
+    let node = findings.iter().find(|finding| finding.subject == "NUMA node").unwrap();
+    assert_eq!(node.weight, Severity::Note, "{node:?}");
+    assert!(node.found.contains("attached to node 1, none of whose CPUs is online"), "{node:?}");
+}
+
 #[test]
 fn steering_is_written_into_the_tree_and_undone() {
     let folder = host();
