@@ -214,6 +214,8 @@ fn a_failed_run_is_reported_in_one_line() {
 /// A recorded tree is foreign. A link to /dev/zero in place of a file must not be read until memory is full.
 #[test]
 fn devices_and_pipes_in_a_recorded_tree_are_named_and_not_read() {
+    let missing = AFFINITY.failure(&["check", "--root", "/nowhere/tree"]);
+    assert!(missing.contains("--root /nowhere/tree: there is no such folder"), "{missing}");
     let folder = tempfile::tempdir().unwrap();
     let cpus = folder.path().join("sys/devices/system/cpu");
     std::fs::create_dir_all(&cpus).unwrap();
@@ -232,4 +234,30 @@ fn devices_and_pipes_in_a_recorded_tree_are_named_and_not_read() {
         assert!(message.contains("cpu/online: not a file, but a device, a pipe or a socket"), "{message}");
         std::fs::remove_file(&online).unwrap();
     }
+}
+
+#[test]
+fn a_word_without_a_match_in_the_history_is_not_an_empty_history() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("decisions");
+    let moved = r#"{"at":1.0,"act":"moved","subject":"interrupt 40","from":"0","to":"3","why":"nearer"}"#;
+    std::fs::write(&log, format!("{moved}\n")).unwrap();
+    let shown = |word: &str| AFFINITY.success(&["history", word, "--state", log.to_str().unwrap()]);
+    assert!(shown("40").contains("CPUs 0 → 3"), "{}", shown("40"));
+    let mut by_environment = std::process::Command::new(env!("CARGO_BIN_EXE_longma"));
+    by_environment.args(["affinity", "history", "40"]).env("LONGMA_AFFINITY_STATE", &log);
+    assert_eq!(text(&by_environment.output().unwrap().stdout), shown("40"));
+    // An empty variable names no file.
+    let empty = by_environment.env("LONGMA_AFFINITY_STATE", "").output().unwrap();
+    assert!(empty.status.success(), "{}", text(&empty.stderr));
+    assert!(shown("41").contains("No changes of settings with `41` in their names"), "{}", shown("41"));
+}
+
+#[test]
+fn advice_from_a_modelled_sweep_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("m.jsonl");
+    std::fs::write(&file, "{\"affinity_model\":1}\n").unwrap();
+    let message = AFFINITY.failure(&["advise", "--results", file.to_str().unwrap()]);
+    assert!(message.contains("of a modelled sweep: `longma affinity report` reads it"), "{message}");
 }

@@ -144,6 +144,14 @@ fn rejected_options_name_a_remedy() {
     assert!(message.contains("--sender applies to --lab, not to --model: leave it out"), "{message}");
     let message = refused("advise --interface none0 --repeats 3");
     assert!(message.contains("to measure, add --connect HOST or --lab"), "{message}");
+    let message = refused("sweep --model sandybridge-2x6 --pair 1,2 --softirq-share 50");
+    assert!(message.contains("--softirq-share divides the cycles of --frame-cycles"), "{message}");
+    let message = refused("sweep --lab --vary gro=0,2");
+    assert!(message.contains("`gro=0,2`: gro takes 0 and 1\n"), "{message}");
+    let message = refused("sweep --lab --vary grow=1");
+    assert!(message.contains("`grow=1`: there is no setting `grow`; there are: gro, lro"), "{message}");
+    let message = refused("tune --metrics-listen=9871");
+    assert!(message.contains("such as 127.0.0.1:9871"), "{message}");
     let message = refused("report /nowhere --lab");
     assert!(message.contains("unexpected argument"), "{message}");
 }

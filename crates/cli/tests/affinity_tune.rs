@@ -396,6 +396,8 @@ fn the_installed_unit_restores_after_sigkill_and_starts_again() {
     let messages = text(&installed.stdout) + &text(&installed.stderr);
     assert!(messages.contains("systemctl enable --now longma-affinity.service"), "{messages}");
     let unit = std::fs::read_to_string(network.path("longma-affinity.service")).unwrap();
+    // The environment's log of decisions, since the service has another environment.
+    assert!(unit.contains(&format!("--state {}", network.path("decisions").display())), "{unit}");
     let command = |key: &str| {
         let line = unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
         let words: Vec<&str> = line.split(' ').collect();

@@ -33,6 +33,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let mut runs = runs(&decisions);
     runs.drain(..runs.len().saturating_sub(arguments.last as usize));
+    let has_runs = !runs.is_empty();
     if let Some(word) = &arguments.word {
         for run in &mut runs {
             run.changed.retain(|changed| changed.subject.contains(word));
@@ -41,6 +42,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     if arguments.format == Format::Json {
         return print_json(&json!(runs));
+    }
+    if let (true, Some(word)) = (runs.is_empty() && has_runs, &arguments.word) {
+        return print(&format!(
+            "No changes of settings with `{word}` in their names in the latest {} runs: --last COUNT shows more.\n",
+            arguments.last
+        ));
     }
     if runs.is_empty() {
         return print(&format!(

@@ -86,6 +86,14 @@ enum Format {
 /// Environment variable that names the journal if no option does.
 const JOURNAL_VARIABLE: &str = "LONGMA_AFFINITY_JOURNAL";
 
+/// Environment variable that names the log of decisions if no option does.
+const STATE_VARIABLE: &str = "LONGMA_AFFINITY_STATE";
+
+/// The file named by an environment variable, unless it is empty.
+fn file_of_environment(variable: &str) -> Option<PathBuf> {
+    std::env::var_os(variable).filter(|name| !name.is_empty()).map(PathBuf::from)
+}
+
 /// Selects the journal of changed settings.
 #[derive(clap::Args)]
 struct JournalOption {
@@ -113,8 +121,7 @@ impl JournalOption {
 
     /// The journal named by the option or the environment.
     fn named(&self) -> Option<PathBuf> {
-        let environment = || std::env::var_os(JOURNAL_VARIABLE).filter(|name| !name.is_empty());
-        self.journal.clone().or_else(|| environment().map(PathBuf::from))
+        self.journal.clone().or_else(|| file_of_environment(JOURNAL_VARIABLE))
     }
 
     fn path(&self) -> PathBuf {
@@ -137,18 +144,23 @@ fn own_folder(file: &Path) -> std::io::Result<()> {
 /// Selects the log of decisions.
 #[derive(clap::Args)]
 struct StateOption {
-    /// Log of decisions [default: /var/lib/longma/affinity.decisions for root, else a file in the user's state
-    /// directory].
-    #[arg(long, value_name = "FILE", env = "LONGMA_AFFINITY_STATE")]
+    /// Log of decisions [env: LONGMA_AFFINITY_STATE] [default: /var/lib/longma/affinity.decisions for root, else a
+    /// file in the user's state directory].
+    #[arg(long, value_name = "FILE")]
     state: Option<PathBuf>,
 }
 
 impl StateOption {
+    /// The log named by the option or the environment.
+    fn named(&self) -> Option<PathBuf> {
+        self.state.clone().or_else(|| file_of_environment(STATE_VARIABLE))
+    }
+
     /// Opens the log. Creates the default directory, but not that of a file named by the user.
     fn open(&self) -> Result<Log, String> {
         let path = self.path();
         let missing = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists());
-        if let Some(folder) = missing.filter(|_| self.state.is_some()) {
+        if let Some(folder) = missing.filter(|_| self.named().is_some()) {
             return Err(format!(
                 "the log of decisions {}: there is no directory {}: create it, or name another file with --state",
                 display_path(&path),
@@ -169,7 +181,7 @@ impl StateOption {
             let folder = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
             folder.unwrap_or_else(std::env::temp_dir).join("longma/affinity.decisions")
         };
-        self.state.clone().unwrap_or_else(own)
+        self.named().unwrap_or_else(own)
     }
 }
 

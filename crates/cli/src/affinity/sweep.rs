@@ -474,7 +474,14 @@ impl Arguments {
             ("--seconds", seconds.is_some(), real),
             ("--journal", self.journal.is_given(), real),
         ];
-        option_scope::check(method, &[&self.what.options()[..], &more].concat())
+        option_scope::check(method, &[&self.what.options()[..], &more].concat())?;
+        if softirq_share.is_some() && frame_cycles.is_none() {
+            return Err(
+                "--softirq-share divides the cycles of --frame-cycles: add it, such as --frame-cycles 3000"
+                    .into(),
+            );
+        }
+        Ok(())
     }
 }
 

@@ -59,7 +59,7 @@ pub struct Arguments {
     seconds: Option<u32>,
     /// Serve metrics for Prometheus at http://ADDRESS/metrics [default address: 127.0.0.1:9871].
     #[arg(long, value_name = "ADDRESS", num_args = 0..=1, require_equals = true,
-        default_missing_value = "127.0.0.1:9871", conflicts_with = "tree")]
+        default_missing_value = "127.0.0.1:9871", value_parser = socket_address, conflicts_with = "tree")]
     metrics_listen: Option<SocketAddr>,
     /// Write metrics for Prometheus's textfile collector to this file after each observation.
     #[arg(long, value_name = "FILE", conflicts_with = "tree")]
@@ -91,6 +91,10 @@ impl Arguments {
 fn rate(text: &str) -> Result<f64, String> {
     let rate: Option<f64> = text.parse().ok();
     rate.filter(|rate| (0.0..=1e7).contains(rate)).ok_or("give a number of Mb/s from 0 to 10000000".into())
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "give an address and a port, such as 127.0.0.1:9871 or [::1]:9871".into())
 }
 
 /// Interval at which a sleep checks for a request to stop.
@@ -169,7 +173,13 @@ fn install(arguments: &Arguments, folder: &Path) -> Outcome {
     let words = std::env::args_os().skip_while(|word| word != "tune").skip(1);
     let words = words.map(|word| word.to_string_lossy().into_owned());
     let journal = std::path::absolute(arguments.journal.path())?;
-    let path = service::install(folder, &std::env::current_exe()?, &service::options(words), &journal)?;
+    let mut options = service::options(words);
+    // systemd does not pass the environment of this command on.
+    let is_named = options.iter().any(|word| word == "--state" || word.starts_with("--state="));
+    if let Some(state) = arguments.state.named().filter(|_| !is_named) {
+        options.extend(["--state".into(), std::path::absolute(state)?.to_string_lossy().into_owned()]);
+    }
+    let path = service::install(folder, &std::env::current_exe()?, &options, &journal)?;
     let unit = service::NAME;
     print(&format!(
         "{} is written. To start it now and at each boot: systemctl daemon-reload && systemctl enable --now {unit}\n",
@@ -217,7 +227,17 @@ fn watched(host: &dyn Host, named: &[Interface]) -> Result<Vec<Interface>, Strin
         let names: Vec<String> = interfaces::names(host).into_iter().map(String::from).collect();
         return Err(format!("there is no interface {missing}; there are: {}", names.join(", ")));
     }
-    if named.is_empty() { Ok(vec![chosen(host, None)?]) } else { Ok(named.to_vec()) }
+    if named.is_empty() {
+        return Ok(vec![chosen(host, None)?]);
+    }
+    // The flows of an interface that is named twice count once.
+    let mut once = Vec::new();
+    for name in named {
+        if !once.contains(name) {
+            once.push(name.clone());
+        }
+    }
+    Ok(once)
 }
 
 struct Session<'a> {

@@ -101,13 +101,11 @@ pub struct Variation {
 
 /// A text that is not a valid variation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{}` is not NAME=VALUE,VALUE... with whole numbers (for xps: hexadecimal CPU masks such as ff); names: {}",
-    longma_text::sanitize(text),
-    names()
-)]
+#[error("`{}`{why}", longma_text::sanitize(text))]
 pub struct VariationError {
     text: String,
+    /// The rest of the sentence.
+    why: String,
 }
 
 fn names() -> String {
@@ -315,18 +313,28 @@ impl FromStr for Variation {
     type Err = VariationError;
 
     fn from_str(text: &str) -> Result<Self, VariationError> {
-        let wrong = || VariationError { text: text.into() };
-        let (name, values) = text.split_once('=').ok_or_else(wrong)?;
-        let parameter =
-            SweepParameter::ALL.into_iter().find(|parameter| parameter.word() == name).ok_or_else(wrong)?;
-        let mut values = parameter.values(values).ok_or_else(wrong)?;
+        let wrong = |why: String| VariationError { text: text.into(), why };
+        let (name, values) = text.split_once('=').ok_or_else(|| {
+            wrong(format!(" is not NAME=VALUE,VALUE..., such as gro=0,1; names: {}", names()))
+        })?;
+        let parameter = SweepParameter::ALL.into_iter().find(|parameter| parameter.word() == name);
+        let parameter = parameter.ok_or_else(|| {
+            let name = longma_text::sanitize(name);
+            wrong(format!(": there is no setting `{name}`; there are: {}", names()))
+        })?;
+        let mut values = parameter.values(values).ok_or_else(|| {
+            wrong(match parameter {
+                SweepParameter::Xps => ": xps takes hexadecimal CPU masks such as ff or 1,2".into(),
+                _ => format!(": {parameter} takes whole numbers, separated by commas"),
+            })
+        })?;
         if values.iter().any(|value| !parameter.takes(value)) {
             let range = parameter.range();
             let words = match parameter.is_switch() {
                 true => "0 and 1".into(),
                 false => format!("{} to {}", range.start(), range.end()),
             };
-            return Err(VariationError { text: format!("{text}, which takes {words},") });
+            return Err(wrong(format!(": {parameter} takes {words}")));
         }
         let mut seen = std::collections::BTreeSet::new();
         values.retain(|value| seen.insert(value.clone()));

@@ -119,6 +119,15 @@ pub enum ResultError {
         /// The error.
         why: String,
     },
+    /// The file holds the results of a modelled sweep.
+    #[error(
+        "{} has results of a modelled sweep: `longma affinity report` reads it; advice needs a sweep of a host",
+        display_path(path)
+    )]
+    Modelled {
+        /// Path of the file.
+        path: PathBuf,
+    },
     /// The file holds another sweep.
     #[error(
         "{} holds another sweep: {what} differs; choose another file with --output, or use the same options",
@@ -354,6 +363,9 @@ fn parse(path: &Path, file: &mut File) -> Result<Parsed, ResultError> {
             false => Err(damaged(0, "it has no line".into())),
         };
     };
+    if first.starts_with("{\"affinity_model\"") {
+        return Err(ResultError::Modelled { path: path.into() });
+    }
     let header: Header = plain(first).map_err(|why| damaged(0, why))?;
     if header.affinity_sweep != FORMAT {
         return Err(damaged(
