@@ -211,6 +211,23 @@ fn advice_from_a_file_without_results_is_an_error_with_a_remedy() {
     assert!(AFFINITY.failure(&["advise", "--results", file]).contains("it has no run"));
 }
 
+/// The load's packets do not pass the interface, so they are processed on the application's CPU.
+#[test]
+fn a_sweep_whose_runs_are_all_excluded_fails_and_says_why() {
+    if !can_sweep() || std::thread::available_parallelism().map_or(1, |count| count.get()) < 2 {
+        return;
+    }
+    let network = Network::bare("e");
+    let load = "iperf3 --server --one-off --port 5999 > /dev/null & sleep 0.5; iperf3 --client 127.0.0.1 --port 5999 --time 2";
+    let page = network.path("e.html");
+    let mut sweep = network.longma(&["sweep", "--interface", "in0", "--pair", "0,1", "--repeats", "1"]);
+    sweep.arg("--output").arg(network.path("e.jsonl")).arg("--html").arg(&page);
+    let output = sweep.args(["--seconds", "2", "--", "sh", "-c", load]).output().unwrap();
+    let report = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(report.contains("the flow of 1 run did not run where sent, so the run is excluded"), "{report}");
+    assert!(!output.status.success() && !page.exists(), "{}", text(&output.stderr));
+}
+
 /// Ctrl-C on a terminal signals the whole process group, including the runs.
 #[test]
 fn a_stopped_modelled_sweep_keeps_its_runs_and_continues_to_the_same_result() {

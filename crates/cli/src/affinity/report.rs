@@ -34,10 +34,12 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let results = Results::read(file)?;
     terminal::warn_truncated(file, results.is_cut);
+    // The report first: without a result to draw, it says why.
+    let code = print(&results, arguments.format)?;
     if let Some(path) = html {
         write_page(path, Some(file), &page::page(&results, file)?)?;
     }
-    print(&results, arguments.format)
+    Ok(code)
 }
 
 /// Writes an HTML page to `path`, unless that is the results file.

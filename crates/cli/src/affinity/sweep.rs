@@ -230,10 +230,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
         .map_err(|error| with_progress(&error.to_string(), &results, output))?;
     drop((results, testbed));
     let results = Results::read(output)?;
+    // A sweep whose runs are all excluded has failed, too.
+    let code = report::print(&results, arguments.format)?;
     if let Some(path) = html.filter(|_| results.nothing().is_none()) {
         report::write_page(path, Some(output), &page::page(&results, output)?)?;
     }
-    report::print(&results, arguments.format)?;
     if outcome.stopped {
         terminal::warn("stopped; the same command continues with the missing runs");
         return Ok(ExitCode::from(INTERRUPTED));
@@ -244,7 +245,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             failed => format!("{failed} runs failed; the same command makes them again"),
         });
     }
-    Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if outcome.failed > 0 { ExitCode::FAILURE } else { code })
 }
 
 /// Adds to an error how many runs are already in the results file.

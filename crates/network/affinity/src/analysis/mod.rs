@@ -285,12 +285,11 @@ fn misrouted_remark(misrouted: &[&Sample], is_software: bool) -> Option<String> 
     let first = misrouted.first()?;
     let words = first.misrouted(is_software)?;
     let pairs: BTreeSet<String> = misrouted.iter().map(|sample| format!("({})", sample.pair)).collect();
-    let (count, plural) = (misrouted.len(), if misrouted.len() == 1 { "" } else { "s" });
-    Some(format!(
-        "the flow{plural} of {count} run{plural} did not run where sent, so they are excluded: {}; of ({}): {words}",
-        pairs.into_iter().collect::<Vec<_>>().join(" "),
-        first.pair
-    ))
+    let what = match misrouted.len() {
+        1 => "the flow of 1 run did not run where sent, so the run is excluded".into(),
+        count => format!("the flows of {count} runs did not run where sent, so the runs are excluded"),
+    };
+    Some(format!("{what}: {}; of ({}): {words}", pairs.into_iter().collect::<Vec<_>>().join(" "), first.pair))
 }
 
 fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {

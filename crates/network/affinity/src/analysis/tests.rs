@@ -315,7 +315,11 @@ fn runs_whose_flow_ran_elsewhere_are_excluded_and_named() {
     assert!(!analysis.pairs.is_empty() && analysis.pairs.iter().all(|pair| pair.pair.flow == 2));
     assert_eq!(analysis.failed, 0);
     let remark = analysis.remarks.iter().find(|remark| remark.contains("did not run where sent")).unwrap();
-    assert!(remark.contains("396 runs") && remark.contains("(0,1)"), "{remark}");
+    assert!(
+        remark.contains("the flows of 396 runs did not run where sent, so the runs are excluded")
+            && remark.contains("(0,1)"),
+        "{remark}"
+    );
     assert!(remark.contains("CPU 2 had 100 % of the packets"), "{remark}");
     assert!(!remark.contains("(2,1)"), "{remark}");
 }
