@@ -217,6 +217,11 @@ fn devices_and_pipes_in_a_recorded_tree_are_named_and_not_read() {
     let missing = AFFINITY.failure(&["check", "--root", "/nowhere/tree"]);
     assert!(missing.contains("--root /nowhere/tree: there is no such folder"), "{missing}");
     let folder = tempfile::tempdir().unwrap();
+    let facts = folder.path().join("recording.json");
+    std::fs::write(&facts, "{}").unwrap();
+    let unpacked = AFFINITY.failure(&["check", "--root", folder.path().to_str().unwrap()]);
+    assert!(unpacked.contains("give its tar file to --tree"), "{unpacked}");
+    std::fs::remove_file(facts).unwrap();
     let cpus = folder.path().join("sys/devices/system/cpu");
     std::fs::create_dir_all(&cpus).unwrap();
     let online = cpus.join("online");

@@ -38,6 +38,13 @@ pub fn run(arguments: &Arguments) -> Outcome {
     if let Some(folder) = arguments.root.as_ref().filter(|folder| !folder.is_dir()) {
         return Err(format!("--root {}: there is no such folder", display_path(folder)).into());
     }
+    if let Some(folder) = arguments.root.as_ref().filter(|folder| folder.join("recording.json").exists()) {
+        return Err(format!(
+            "--root {}: it is an unpacked recording: give its tar file to --tree",
+            display_path(folder)
+        )
+        .into());
+    }
     let tree = arguments.root.as_ref().map_or_else(Tree::live, Tree::recorded);
     let host: &dyn Host = recording.as_ref().map_or(&tree as &dyn Host, |recording| recording);
     let chosen = chosen(host, arguments.interface.as_ref());

@@ -32,8 +32,10 @@ pub enum JournalError {
     },
     /// An earlier run did not restore all its changes.
     #[error(
-        "an earlier run was killed or could not restore {settings} settings: `longma affinity restore` \
-            restores them (journal {})",
+        "an earlier run was killed or could not restore {settings} setting{}: `longma affinity restore` \
+            restores {} (journal {})",
+        if *settings == 1 { "" } else { "s" },
+        if *settings == 1 { "it" } else { "them" },
         display_path(path)
     )]
     NotRestored {

@@ -6,7 +6,7 @@
 use super::{FORMAT, Facts, Recording};
 use longma_cpu_set::MAX_CPU;
 use longma_text::{display_path, sanitize};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 /// Name of the member with everything except the texts of files.
@@ -75,12 +75,28 @@ impl Recording {
     }
 }
 
+/// First bytes of compressed files, and the programs that unpack them. Sources: RFC 1952, RFC 8878, the .xz file format.
+const COMPRESSED: [(&[u8], &str); 3] = [
+    (&[0x1f, 0x8b], "gunzip"),
+    (&[0x28, 0xb5, 0x2f, 0xfd], "unzstd"),
+    (&[0xfd, b'7', b'z', b'X', b'Z'], "unxz"),
+];
+
 fn read(file: impl Read) -> Result<Recording, String> {
-    let mut archive = tar::Archive::new(file.take(MAX_TAR_BYTES));
-    let (mut files, mut facts, mut end) = (std::collections::BTreeMap::new(), None, None);
+    let mut file = BufReader::new(file.take(MAX_TAR_BYTES));
+    let begin = file.fill_buf().map_err(|error| error.to_string())?;
+    if let Some((_, program)) = COMPRESSED.iter().find(|(magic, _)| begin.starts_with(magic)) {
+        return Err(format!("it is compressed: unpack it with {program}"));
+    }
+    let mut archive = tar::Archive::new(file);
+    let (mut files, mut facts, mut end) = (std::collections::BTreeMap::new(), None::<Facts>, None);
     let mut left = MAX_BYTES;
     for entry in archive.entries().map_err(|error| error.to_string())? {
-        let mut entry = entry.map_err(|error| error.to_string())?;
+        let mut entry =
+            entry.map_err(|error| match (facts.is_some() || !files.is_empty(), error.to_string()) {
+                (false, _) => "it is not a tar file".into(),
+                (true, error) => format!("it is damaged or cut off: {}; copy it again", sanitize(&error)),
+            })?;
         let name = name(&entry.path_bytes())?;
         match entry.header().entry_type() {
             tar::EntryType::Regular => {}

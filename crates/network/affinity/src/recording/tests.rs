@@ -293,7 +293,9 @@ fn huge_truncated_and_other_files_are_refused() {
         let error = refused(&whole[..length]);
         assert!(error.contains("not a recording of"), "{length}: {error}");
     }
-    assert!(refused(&[7; 5000]).contains("not a recording"));
+    assert!(refused(&[7; 5000]).contains("it is not a tar file"));
+    assert!(refused(&whole[..whole.len() - 1300]).contains("damaged or cut off"));
+    assert!(refused(&[0x1f, 0x8b, 8, 0, 0]).contains("it is compressed: unpack it with gunzip"));
     assert!(Recording::open(Path::new("/dev/zero")).is_err());
     let missing = Recording::open(&PathBuf::from("/nonexistent/r.tar")).unwrap_err().to_string();
     assert!(missing.starts_with("/nonexistent/r.tar: "), "{missing}");

@@ -14,21 +14,22 @@ fn every_combination_occurs_once_and_the_present_one_is_first() {
     let masks: Variation = "xps=ff,0x10,a".parse().unwrap();
     assert_eq!(masks.values, [0xff, 0x10, 0xa].map(Value::Number));
     assert_eq!(words(&variants(&[masks])[0]), "xps=ff");
-    for wrong in [
-        "xps=g",
-        "xps=+1",
-        "xps=",
-        "gro",
-        "gro=",
-        "gro=x",
-        "gro=2",
-        "threaded=1,2",
-        "nothing=1",
-        "gro=-1",
-        "=1",
+    for (wrong, why) in [
+        ("xps=g", "xps takes hexadecimal CPU masks"),
+        ("xps=+1", "xps takes hexadecimal CPU masks"),
+        ("xps=", "xps takes hexadecimal CPU masks"),
+        ("gro", "is not NAME=VALUE,VALUE..., such as gro=0,1; names: gro, lro, "),
+        ("gro=", "gro takes whole numbers"),
+        ("gro=x", "gro takes whole numbers"),
+        ("gro=2", "gro takes 0 and 1"),
+        ("threaded=1,2", "threaded takes 0 and 1"),
+        ("gro-max-size=99999999", "gro-max-size takes 1 to "),
+        ("nothing=1", "there is no setting `nothing`; there are: gro, lro, "),
+        ("gro=-1", "gro takes whole numbers"),
+        ("=1", "there is no setting ``"),
     ] {
         let error = wrong.parse::<Variation>().unwrap_err().to_string();
-        assert!(error.contains("rx-ring, rx-usecs"), "{error}");
+        assert!(error.contains(why) && error.starts_with(&format!("`{wrong}`")), "{error}");
     }
 }
 
