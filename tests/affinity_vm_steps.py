@@ -22,6 +22,8 @@ CPUS = range(NODES * CPUS_OF_A_NODE)
 PEER_CPU = 7
 # Servers for flows, on successive ports. Sweeps use the one before them.
 SERVERS = 6
+# What all flows may have on the way fits into one receive ring, so that none waits for buffers (see affinity_vm.py).
+WINDOW = "96K"
 FIRST_PORT = 5201
 
 # In the flags of a thread's `stat`: it belongs to the kernel (include/linux/sched.h).
@@ -263,7 +265,8 @@ def flows(server, count, seconds=120, rate="60M"):
     """Starts flows that this end receives, each by a program of its own; yields the programs."""
     programs = [
         subprocess.Popen(
-            ["iperf3", "--client", server, "--port", str(FIRST_PORT + 1 + number), "--reverse", "--time", str(seconds), "--bitrate", rate],
+            ["iperf3", "--client", server, "--port", str(FIRST_PORT + 1 + number), "--reverse", "--time", str(seconds), "--bitrate", rate,
+             "--window", WINDOW],
             stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT,
         )
         for number in range(count)
@@ -430,7 +433,12 @@ def tuned(bed, programs):
     """What is observed after the tuner has bound the programs to the CPUs of the NIC's node, and its decisions."""
     with bed.tune("--interface", "eth0", "--min-rate", 1) as (tuner, decisions):
         is_bound = lambda: all(len(place_of(program)[1]) < len(NEAR) for program in programs)
-        until(f"all of {[program.pid for program in programs]} are bound", is_bound, 60)
+        begin = [received_by(program) for program in programs]
+        try:
+            until(f"all of {[program.pid for program in programs]} are bound", is_bound, 60)
+        except CheckFailed as error:
+            received = [received_by(program) - first for program, first in zip(programs, begin)]
+            raise CheckFailed(f"{error}; bytes received by each meanwhile: {received}") from None
         time.sleep(6)
         after = observed(programs)
         must(tuner.poll() is None, (SCRATCH / "tune.errors").read_text())
@@ -613,7 +621,7 @@ def recordings_for_this_machine(bed):
             (OUT / f"{name}.tar").write_bytes((SCRATCH / f"{name}.tar").read_bytes())
 
 
-# Those that use the RSS table come last: with it, QEMU 7.2 does not always read a tap queue again that had to wait for buffers of another.
+# Those that change the RSS table come last: without `ethtool -X`, this driver's table is not in use.
 STEPS = (
     the_guest_has_the_hardware,
     a_sweep_sends_flows_where_it_says,
