@@ -4,6 +4,7 @@ use super::terminal::{self, print, print_json};
 use super::{Format, JournalOption, Outcome};
 use longma_affinity::host::Tree;
 use longma_affinity::journal::{Journal, RestoreOutcome, Restored};
+use longma_affinity::setting::Setting;
 use longma_text::display_path;
 use serde_json::json;
 use std::process::ExitCode;
@@ -61,7 +62,11 @@ pub fn text(restored: &Restored) -> String {
             )),
             RestoreOutcome::LeftBehind { found, of, was } => text.push_str(&format!(
                 "{setting}: left unchanged: it has the CPUs `{found}`, which process {of} was given before it ended; if that \
-                 process started it, bind it to CPUs {was} (`taskset --all-tasks --cpu-list --pid`)\n"
+                 process started it: {}\n",
+                match setting {
+                    Setting::Thread { process, .. } => format!("`taskset --all-tasks --cpu-list --pid {was} {process}`"),
+                    _ => format!("bind it to CPUs {was}"),
+                }
             )),
             RestoreOutcome::Foreign { found } => {
                 text.push_str(&format!("{setting}: another program changed it to `{found}`: left unchanged\n"));
@@ -80,4 +85,17 @@ pub fn text(restored: &Restored) -> String {
     counts.extend((unchanged_count > 0).then(|| format!("{unchanged_count} had their original values")));
     counts.extend((ended_count > 0).then(|| format!("{ended_count} no longer exist")));
     format!("{text}{}.\n", counts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_left_behind_is_named_with_the_command_that_binds_it() {
+        let thread = Setting::Thread { process: 24900, thread: 24900, started: 1 };
+        let outcome = RestoreOutcome::LeftBehind { found: "0".into(), of: 24793, was: "0-1".into() };
+        let text = text(&Restored { settings: vec![(thread, outcome)], may_be_another: false });
+        assert!(text.contains("started it: `taskset --all-tasks --cpu-list --pid 0-1 24900`"), "{text}");
+    }
 }

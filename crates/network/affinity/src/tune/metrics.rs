@@ -7,12 +7,12 @@ use super::log::{Decision, DecisionKind};
 use crate::setting::Setting;
 use crate::watch::Observation;
 use longma_locks::IgnorePoison;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// Media type of the text format.
@@ -23,8 +23,6 @@ const MAX_REQUEST: usize = 8 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Number of clients that are served at once.
 const MAX_CLIENTS: usize = 32;
-/// Interval at which a client that exceeds the limit checks whether it can be served.
-const NAP: Duration = Duration::from_millis(10);
 
 /// The metrics.
 #[derive(Clone, Debug, Default)]
@@ -148,21 +146,15 @@ impl Exporter {
         let text = Arc::new(Mutex::new(Metrics::default().text()));
         let shared = text.clone();
         std::thread::Builder::new().name("metrics".into()).spawn(move || {
-            let clients = Arc::new(());
+            let mut clients = VecDeque::new();
             for client in listener.incoming() {
                 match client {
-                    // Each client holds a reference. Further clients wait, at most until the time limit of the first
-                    // request.
                     Ok(client) => {
-                        while Arc::strong_count(&clients) > MAX_CLIENTS {
-                            std::thread::sleep(NAP);
-                        }
-                        let (shared, served) = (shared.clone(), clients.clone());
+                        make_room(&mut clients);
+                        let (shared, client) = (shared.clone(), Arc::new(client));
+                        clients.push_back(Arc::downgrade(&client));
                         // If a client disconnects, only its own response is lost.
-                        let serve = move || {
-                            let _ = answer(client, &shared);
-                            drop(served);
-                        };
+                        let serve = move || drop(answer(&client, &shared));
                         drop(std::thread::Builder::new().name("metrics client".into()).spawn(serve));
                     }
                     // Without free descriptors, accepting fails at once.
@@ -184,8 +176,19 @@ impl Exporter {
     }
 }
 
+/// Forgets clients that were served. If too many are left, ends the connections of the oldest: they are slow, and new ones
+/// would have to wait for them.
+fn make_room(clients: &mut VecDeque<Weak<TcpStream>>) {
+    clients.retain(|client| client.strong_count() > 0);
+    while clients.len() >= MAX_CLIENTS {
+        if let Some(oldest) = clients.pop_front().and_then(|client| client.upgrade()) {
+            let _ = oldest.shutdown(Shutdown::Both);
+        }
+    }
+}
+
 /// Reads a request and answers it. A client has [`PATIENCE`] for all of its request.
-fn answer(mut client: TcpStream, text: &Mutex<String>) -> io::Result<()> {
+fn answer(mut client: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
     let deadline = std::time::Instant::now() + PATIENCE;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut request = Vec::new();
@@ -220,7 +223,7 @@ fn answer(mut client: TcpStream, text: &Mutex<String>) -> io::Result<()> {
     }
 }
 
-fn respond(client: &mut TcpStream, status: &str, body: &str, has_body: bool) -> io::Result<()> {
+fn respond(client: &mut &TcpStream, status: &str, body: &str, has_body: bool) -> io::Result<()> {
     let head = format!(
         "HTTP/1.1 {status}\r\nContent-Type: {TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
