@@ -78,6 +78,20 @@ impl Study {
     }
 }
 
+/// Changes the manifest of a bundle that is a folder.
+fn change_manifest(bundle: &Path, change: impl FnOnce(&mut Value)) {
+    let path = bundle.join("bundle.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    change(&mut manifest);
+    fs::write(&path, manifest.to_string()).unwrap();
+}
+
+/// Lists the file `name` with these bytes.
+fn list(manifest: &mut Value, name: &str, bytes: &[u8]) {
+    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    manifest["files"][name] = serde_json::json!({ "sha256": digest, "bytes": bytes.len() });
+}
+
 /// Exit status, standard output and standard error of `longma experiment verify`.
 fn verify(bundle: &Path, arguments: &[&str]) -> (i32, String, String) {
     let output = EXPERIMENT.command(&["verify"]).arg(bundle).args(arguments).output().unwrap();
@@ -127,6 +141,7 @@ fn a_bundle_is_complete_and_a_second_run_agrees_with_it() {
         let (status, stdout, errors) = verify(bundle, &[]);
         assert_eq!(status, 0, "{stdout}{errors}");
         assert!(stdout.contains("queens: 2 of 2 points run again, 2 with the same results"), "{stdout}");
+        assert!(stdout.contains("6 of 6 files of the report are those that the results give"), "{stdout}");
     }
     let key = manifest["experiments"][0]["points"][1]["key"].as_str().unwrap();
     let (status, stdout, _) = verify(folder, &["--only", key, "--format", "json"]);
@@ -134,6 +149,9 @@ fn a_bundle_is_complete_and_a_second_run_agrees_with_it() {
     assert_eq!((status, &verified["experiments"][0]["equal"]), (0, &1.into()));
     let (_, stdout, _) = verify(folder, &["--shard", "1/2"]);
     assert!(stdout.contains("1 of 2 points run again, 1 with"), "{stdout}");
+    let (status, stdout, _) = verify(folder, &["--shard", "3/3"]);
+    assert_eq!(status, 0, "a part without points: {stdout}");
+    assert!(stdout.contains("none of its 2 points are in this part"), "{stdout}");
     assert_eq!(verify(folder, &["--only", "0123"]).0, 2);
     // The unpacked bundle is a store with its experiment.
     let (file, store) = (folder.join("files/experiments/queens.toml"), folder.join("results"));
@@ -181,12 +199,7 @@ fn results_of_a_bundle_that_contradict_each_other_are_a_failure() {
     let json = record.to_string();
     let more = format!("{lines}{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
     fs::write(bundle.join(name), &more).unwrap();
-    let list = bundle.join("bundle.json");
-    let mut manifest: Value = serde_json::from_str(&fs::read_to_string(&list).unwrap()).unwrap();
-    let digest: String = Sha256::digest(&more).iter().map(|byte| format!("{byte:02x}")).collect();
-    manifest["files"][name]["sha256"] = digest.into();
-    manifest["files"][name]["bytes"] = more.len().into();
-    fs::write(&list, manifest.to_string()).unwrap();
+    change_manifest(&bundle, |manifest| list(manifest, name, more.as_bytes()));
     let (status, stdout, errors) = verify(&bundle, &[]);
     assert_eq!(status, 1, "{stdout}{errors}");
     assert!(errors.contains("gave different results"), "{errors}");
@@ -248,15 +261,97 @@ fn a_bundle_that_reads_files_of_the_host_is_not_run() {
     let outside = format!("{}{}", "../".repeat(20), study.path("programs").display());
     let hostile = fs::read_to_string(&file).unwrap().replace("../programs", &outside);
     fs::write(&file, &hostile).unwrap();
-    let path = folder.join("bundle.json");
-    let mut manifest: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    let listed = &mut manifest["files"]["files/experiments/queens.toml"];
-    listed["bytes"] = hostile.len().into();
-    use sha2::Digest;
-    let digest = sha2::Sha256::digest(hostile.as_bytes());
-    listed["sha256"] = digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
-    fs::write(&path, manifest.to_string()).unwrap();
+    change_manifest(&folder, |manifest| list(manifest, "files/experiments/queens.toml", hostile.as_bytes()));
     let (status, stdout, errors) = verify(&folder, &[]);
     assert_eq!(status, 2, "{stdout}{errors}");
     assert!(errors.contains("not in the bundle"), "{errors}");
+}
+
+#[test]
+fn a_report_that_the_results_do_not_give_is_named() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let bundle = study.bundle("bundle");
+    fs::write(bundle.join("report.html"), "better").unwrap();
+    fs::write(bundle.join("figures/more.svg"), "more").unwrap();
+    fs::remove_file(bundle.join("figures/queens.csv")).unwrap();
+    change_manifest(&bundle, |manifest| {
+        list(manifest, "report.html", b"better");
+        list(manifest, "figures/more.svg", b"more");
+        manifest["files"].as_object_mut().unwrap().remove("figures/queens.csv");
+    });
+    let (status, stdout, errors) = verify(&bundle, &[]);
+    assert_eq!(status, 1, "{stdout}{errors}");
+    for name in ["report.html", "figures/more.svg", "figures/queens.csv"] {
+        assert!(stdout.contains(&format!("\n  differs: {name}\n")), "{name}: {stdout}");
+    }
+    change_manifest(&bundle, |manifest| manifest["longma"] = "longma 0".into());
+    let (status, stdout, errors) = verify(&bundle, &[]);
+    assert_eq!(status, 0, "{stdout}{errors}");
+    assert!(stdout.contains("The report and its figures are not compared"), "{stdout}");
+}
+
+#[test]
+fn a_bundle_cannot_add_lines_to_the_output() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let bundle = study.bundle("bundle");
+    change_manifest(&bundle, |manifest| manifest["longma"] = "x\nforged: 9 of 9\u{1b}[2K".into());
+    let (_, stdout, errors) = verify(&bundle, &[]);
+    assert!(!stdout.contains("\nforged") && !stdout.contains('\u{1b}'), "{stdout}{errors}");
+    change_manifest(&bundle, |manifest| manifest["experiments"][0]["name"] = "q\nforged: 9 of 9".into());
+    let (status, stdout, errors) = verify(&bundle, &[]);
+    assert_eq!(status, 2, "{stdout}{errors}");
+    assert!(!stdout.contains("forged") && !errors.contains("\nforged"), "{stdout}{errors}");
+}
+
+#[test]
+fn data_after_the_end_of_an_archive_is_refused() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    for name in ["x.tar", "x.tar.zst"] {
+        let path = study.bundle(name);
+        let bytes = [fs::read(&path).unwrap(), b"junk".to_vec()].concat();
+        fs::write(&path, bytes).unwrap();
+        let (status, _, errors) = verify(&path, &[]);
+        assert!(status == 2 && errors.contains("data after the end"), "{status}: {errors}");
+    }
+}
+
+#[test]
+fn an_output_that_can_never_be_written_is_wrong_input() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    fs::write(study.path("file"), "").unwrap();
+    let under = |name: &str| study.path(name).to_str().unwrap().to_string();
+    // The tests may run as root, to whom no permission is refused.
+    for (verb, option, path) in [
+        ("bundle", "--out", under("absent/x.tar")),
+        ("bundle", "--out", under("file/x.tar")),
+        ("bundle", "--out", under("file")),
+        ("bundle", "--out", under(&format!("{}.tar", "x".repeat(300)))),
+        ("bundle", "--out", "/proc/longma/x.tar".into()),
+        ("report", "--output", under("absent/x.html")),
+        ("report", "--output", under("experiments")),
+        ("report", "--figures", under("file/figures")),
+    ] {
+        let report = study.path("report.html");
+        let mut arguments = vec![option, &*path];
+        if option == "--figures" {
+            arguments.extend(["--output", report.to_str().unwrap()]);
+        }
+        let output = study.output(verb, &arguments);
+        assert_eq!(output.status.code(), Some(2), "{verb} {path}: {}", text(&output.stderr));
+    }
+    for verb in ["run", "compare", "points"] {
+        let mut command = EXPERIMENT.command(&[verb]);
+        let output =
+            command.arg(study.path("experiments/queens.toml")).arg("--store").arg(study.path("file/store"));
+        let output = output.output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{verb}: {}", text(&output.stderr));
+    }
+    if Path::new("/dev/full").exists() {
+        let output = study.output("report", &["--output", "/dev/full"]);
+        assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    }
 }

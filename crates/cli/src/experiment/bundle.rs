@@ -4,16 +4,17 @@
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, figures, find, print, status};
 use longma_bundle::{
-    BundleError, BundledExperiment, Contents, Limits, Manifest, Original, RESULTS, Verification,
-    changed_inputs, collect, complete, inside, local_keys, unpack,
+    BundleError, BundledExperiment, Contents, Drawn, FIGURES, Limits, Manifest, Original, RESULTS,
+    Verification, changed_inputs, collect, compare_drawn, complete, inside, local_keys, unpack,
 };
 use longma_command_line::output::print_json;
 use longma_lab::{
     Campaign, Chapter, Experiment, Key, Options, Registry, Results, Shard, State, Stop, Store, Table, page,
 };
-use longma_text::display_path;
+use longma_text::{display_path, sanitize};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::error::Error;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -68,16 +69,7 @@ pub fn bundle(which: &Which, out: &Path, registry: &Registry) -> Outcome {
     let keys: BTreeSet<_> = campaigns.iter().flat_map(Campaign::keys).collect();
     let mut generated = Contents::new();
     generated.insert(format!("{RESULTS}/segments/bundle.records"), results.lines(keys).into_bytes());
-    let commands: Vec<_> = collected.experiments.iter().map(|one| one.command.clone()).collect();
-    generated.insert("README.md".into(), readme(&collected.experiments).into_bytes());
-    let chapter = |(campaign, command)| {
-        let table = Table::of(&campaign, &results).summarized(&campaign);
-        Chapter { campaign, table, command }
-    };
-    let chapters: Vec<_> = campaigns.into_iter().zip(commands).map(chapter).collect();
-    generated.insert("report.html".into(), page(&chapters, VERSION).into_bytes());
-    let named = figures::files(&chapters)?.into_iter();
-    generated.extend(named.map(|(name, bytes)| (format!("figures/{name}"), bytes)));
+    generated.extend(drawn(&collected.experiments, campaigns, &results)?);
     let made_by = which.bundle_command(out);
     let contents = complete(collected, generated, &longma(), &made_by).map_err(failed)?;
     longma_bundle::write(&contents, out, Limits::default()).map_err(failed)?;
@@ -89,6 +81,24 @@ pub fn bundle(which: &Which, out: &Path, registry: &Registry) -> Outcome {
         display_path(out),
         contents.len()
     ))
+}
+
+/// The files that are made from results: the report with its figures and tables, and the introduction.
+fn drawn(
+    experiments: &[BundledExperiment],
+    campaigns: Vec<Campaign<'_>>,
+    results: &Results,
+) -> Result<Contents, status::HostError> {
+    let chapter = |(campaign, one): (_, &BundledExperiment)| {
+        let table = Table::of(&campaign, results).summarized(&campaign);
+        Chapter { campaign, table, command: one.command.clone() }
+    };
+    let chapters: Vec<_> = campaigns.into_iter().zip(experiments).map(chapter).collect();
+    let named = figures::files(&chapters)?.into_iter();
+    let mut files: Contents = named.map(|(name, bytes)| (format!("{FIGURES}{name}"), bytes)).collect();
+    files.insert("README.md".into(), readme(experiments).into_bytes());
+    files.insert("report.html".into(), page(&chapters, VERSION).into_bytes());
+    Ok(files)
 }
 
 fn original<'a>(campaign: &'a Campaign<'a>, registry: &Registry) -> Original<'a> {
@@ -103,11 +113,11 @@ fn longma() -> String {
 }
 
 /// An error of the host, or of the input.
-fn failed(error: BundleError) -> Box<dyn std::error::Error> {
-    let is_absent = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
-    match &error {
-        BundleError::File { error: cause, .. } if !is_absent(cause) => status::HostError::of(error).into(),
-        other => other.to_string().into(),
+fn failed(error: BundleError) -> Box<dyn Error> {
+    let text = error.to_string();
+    match error {
+        BundleError::File { error, .. } => status::io_error(text, &error),
+        _ => text.into(),
     }
 }
 
@@ -132,7 +142,7 @@ fn readme(experiments: &[BundledExperiment]) -> String {
 
 /// `longma experiment verify`
 pub fn verify(arguments: &VerifyArguments, registry: &Registry) -> Outcome {
-    let host = |error: std::io::Error| status::HostError(format!("cannot make a temporary folder: {error}"));
+    let host = |error| status::io_error(format!("cannot make a temporary folder: {error}"), &error);
     let folder = tempfile::tempdir().map_err(host)?;
     let root = folder.path().join("bundle");
     std::fs::create_dir(&root).map_err(host)?;
@@ -156,25 +166,40 @@ pub fn verify(arguments: &VerifyArguments, registry: &Registry) -> Outcome {
     if let Some(unknown) = verifier.only.iter().find(|key| !known.contains(key)) {
         return Err(format!("no point of the bundle has the key {unknown}").into());
     }
+    let open = |one: &BundledExperiment| {
+        Experiment::open_in(&root.join(&one.file), &root.join(&one.folder), registry)
+    };
+    let experiments = manifest.experiments.iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let mut campaigns = Vec::new();
+    for (experiment, bundled) in experiments.iter().zip(&manifest.experiments) {
+        let campaign = Campaign::plan(experiment, bundled.quick, registry, VERSION)?;
+        inside(&root, &campaign, registry).map_err(failed)?;
+        campaigns.push(campaign);
+    }
     let stop_on_signal = verifier.stop.clone();
     // If no handler can be set, Ctrl-C ends the command at once.
     let _ = ctrlc::set_handler(move || stop_on_signal.request());
     let mut verified = Vec::new();
-    for (index, bundled) in manifest.experiments.iter().enumerate() {
-        verified.push(verifier.run(bundled, (index, manifest.experiments.len()))?);
+    for (index, (bundled, campaign)) in manifest.experiments.iter().zip(&campaigns).enumerate() {
+        verified.push(verifier.run(bundled, campaign, (index, campaigns.len()))?);
         if verifier.stop.is_requested() {
             return Ok(ExitCode::from(status::INTERRUPTED));
         }
     }
-    let differ = contradict || verified.iter().any(|one| one.equal < one.compared || one.missing > 0);
+    let files = verifier.drawn(&manifest, campaigns)?;
+    let differ = contradict
+        || verified.iter().any(|one| one.equal < one.compared || one.missing > 0)
+        || files.as_ref().is_some_and(|files| !files.different.is_empty());
     match arguments.format {
-        Format::Table => print::show(&describe(&manifest, &verified))?,
+        Format::Table => print::show(&describe(&manifest, &verified, files.as_ref()))?,
         Format::Json => print_json(
-            &json!({ "bundle_by": manifest.longma, "verified_by": longma(), "experiments": verified }),
+            &json!({ "bundle_by": manifest.longma, "verified_by": longma(), "experiments": verified, "drawn": files }),
         )?,
     };
     let compared = verified.iter().any(|one| one.compared > 0);
-    Ok(status::ended(verifier.host, false, differ || !compared))
+    // A part of the points may be empty. Of any other, something must have been compared.
+    let is_empty_part = arguments.shard.is_some() && verified.iter().all(|one| one.selected == 0);
+    Ok(status::ended(verifier.host, false, differ || !compared && !is_empty_part))
 }
 
 /// A verification in progress.
@@ -194,18 +219,36 @@ struct Verifier<'a> {
 }
 
 impl Verifier<'_> {
+    /// The bundle's files that are made from results, compared with the same files made again. `None` if another
+    /// version made them.
+    fn drawn(
+        &self,
+        manifest: &Manifest,
+        campaigns: Vec<Campaign<'_>>,
+    ) -> Result<Option<Drawn>, Box<dyn Error>> {
+        if manifest.longma != longma() {
+            return Ok(None);
+        }
+        let again = drawn(&manifest.experiments, campaigns, &self.results)?;
+        let can_make = |name: &str| match name.rsplit('.').next() {
+            Some("pdf") => cfg!(feature = "pdf"),
+            Some("parquet") => cfg!(feature = "parquet"),
+            _ => true,
+        };
+        let files = compare_drawn(self.root, manifest.files.keys(), &again, can_make);
+        let failed = |error| status::io_error(format!("cannot read the unpacked bundle: {error}"), &error);
+        files.map(Some).map_err(failed)
+    }
+
     fn run(
         &mut self,
         bundled: &BundledExperiment,
+        campaign: &Campaign<'_>,
         position: (usize, usize),
-    ) -> Result<Verification, Box<dyn std::error::Error>> {
-        let (file, folder) = (self.root.join(&bundled.file), self.root.join(&bundled.folder));
-        let experiment = Experiment::open_in(&file, &folder, self.registry)?;
-        let campaign = Campaign::plan(&experiment, bundled.quick, self.registry, VERSION)?;
-        inside(self.root, &campaign, self.registry).map_err(failed)?;
-        let keys = local_keys(bundled, &campaign)?;
+    ) -> Result<Verification, Box<dyn Error>> {
+        let keys = local_keys(bundled, campaign)?;
         let only = self.only.iter().filter_map(|key| keys.get(key).cloned()).collect::<BTreeSet<_>>();
-        let changed_inputs = changed_inputs(bundled, &campaign, self.registry);
+        let changed_inputs = changed_inputs(bundled, campaign, self.registry);
         if !self.only.is_empty() && only.is_empty() {
             let points = keys.len();
             let experiment = bundled.name.clone();
@@ -218,47 +261,65 @@ impl Verifier<'_> {
             retry_failed: false,
             only: (!only.is_empty()).then_some(only),
         };
-        let bar = Bar::new(&experiment, position);
+        let bar = Bar::new(campaign.experiment, position);
         let outcome = campaign.run(&self.store, self.registry, &options, &bar, &self.stop);
         bar.clear();
         let outcome = outcome?;
         print::report_faults(&outcome);
         self.host |= !outcome.faults.is_empty();
         let verification = longma_bundle::verify(bundled, &keys, &self.results, &outcome.results);
-        Ok(Verification { changed_inputs, ..verification })
+        let selected = outcome.ran + outcome.reused + outcome.left + outcome.faults.len();
+        Ok(Verification { changed_inputs, selected, ..verification })
     }
 }
 
 /// The outcome as text.
-fn describe(manifest: &Manifest, verified: &[Verification]) -> String {
+fn describe(manifest: &Manifest, verified: &[Verification], files: Option<&Drawn>) -> String {
     /// Maximum number of different points shown. They often differ for the same reason.
     const SHOWN: usize = 10;
     let mut text = String::new();
     for one in verified {
-        let Verification { experiment, points, compared, equal, missing, .. } = one;
-        let _ = writeln!(
-            text,
-            "{experiment}: {compared} of {points} points run again, {equal} with the same results"
-        );
+        let Verification { experiment, points, selected, compared, equal, missing, .. } = one;
+        let experiment = sanitize(experiment);
+        let _ = match selected {
+            0 => writeln!(text, "{experiment}: none of its {points} points are in this part"),
+            _ => writeln!(
+                text,
+                "{experiment}: {compared} of {points} points run again, {equal} with the same results"
+            ),
+        };
         if *missing > 0 {
             let _ = writeln!(text, "  {missing} points have no result in the bundle");
         }
         for difference in one.differences.iter().take(SHOWN) {
-            let _ = writeln!(text, "  differs: {} ({}): {difference}", difference.point, difference.key);
+            let line = format!("{} ({}): {difference}", difference.point, difference.key);
+            let _ = writeln!(text, "  differs: {}", sanitize(&line));
         }
         if one.differences.len() > SHOWN {
             let _ = writeln!(text, "  ... and {} more points", one.differences.len() - SHOWN);
         }
         for changed in &one.changed_inputs {
+            let changed = sanitize(changed);
             let _ = writeln!(text, "  {changed} is not that of the bundle: this longma contains another");
         }
     }
-    let longma = longma();
-    if manifest.longma == longma {
-        let _ = writeln!(text, "Made and run again by {longma}.");
-    } else {
-        let _ =
-            writeln!(text, "Made by {}, run again by {longma}, whose models may differ.", manifest.longma);
+    let (longma, maker) = (longma(), sanitize(&manifest.longma));
+    match files {
+        Some(Drawn { equal, different, not_compared }) => {
+            let all = equal + different.len() + not_compared.len();
+            let _ = writeln!(text, "{equal} of {all} files of the report are those that the results give");
+            for name in different {
+                let _ = writeln!(text, "  differs: {}", sanitize(name));
+            }
+            for name in not_compared {
+                let _ = writeln!(text, "  not compared, as this build cannot make it: {}", sanitize(name));
+            }
+            let _ = writeln!(text, "Made and run again by {longma}.");
+        }
+        None => {
+            text.push_str("The report and its figures are not compared: another version may draw others.\n");
+            let _ = writeln!(text, "Made by {maker}, run again by {longma}, whose models may differ.");
+        }
     }
     text
 }

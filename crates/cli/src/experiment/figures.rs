@@ -1,7 +1,8 @@
 //! The figures and tables of experiments as files, for papers and other programs.
 
-use super::status::HostError;
+use super::status::{HostError, io_error};
 use longma_lab::{Chapter, FigureFile, figures, write_atomically};
+use std::error::Error;
 use std::path::Path;
 
 /// Files by name.
@@ -51,10 +52,10 @@ pub fn charts(charts: impl Iterator<Item = (String, String)>) -> Result<Files, H
 ///
 /// # Errors
 /// If one cannot be written.
-pub fn write(folder: &Path, files: Files) -> Result<(), HostError> {
+pub fn write(folder: &Path, files: Files) -> Result<(), Box<dyn Error>> {
     let failed = |path: &Path| {
         let path = path.display().to_string();
-        move |error| HostError(format!("cannot write {path}: {error}"))
+        move |error| io_error(format!("cannot write {path}: {error}"), &error)
     };
     std::fs::create_dir_all(folder).map_err(failed(folder))?;
     for (name, bytes) in files {

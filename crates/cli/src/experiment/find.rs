@@ -44,7 +44,7 @@ impl Experiments {
     /// Extracts the experiments built into the command, with the machine files and programs that they name.
     fn built_in() -> FindResult<Self> {
         let root = longma_shipped::extract(ENTRIES, &CacheFolders::of_process())
-            .map_err(super::status::HostError::of)?;
+            .map_err(|error| super::status::HostError(error.to_string()))?;
         let files = longma_shipped::experiments().map(|entry| root.join(entry.path)).collect();
         Ok(Self { origin: Origin::BuiltIn, files })
     }

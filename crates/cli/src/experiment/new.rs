@@ -1,6 +1,6 @@
 //! `longma experiment new`: writes an experiment file to start from.
 
-use super::{Outcome, find, status::HostError};
+use super::{Outcome, find, status::io_error};
 use longma_command_line::output::print;
 use longma_lab::{Experiment, Registry};
 use std::error::Error;
@@ -44,7 +44,7 @@ fn check_name(name: &str) -> Result<(), Box<dyn Error>> {
 
 /// Writes a new file. Fails if it exists already.
 fn write(folder: &Path, path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
-    let failed = |error| HostError(format!("cannot write {}: {error}", path.display()));
+    let failed = |error| io_error(format!("cannot write {}: {error}", path.display()), &error);
     fs::create_dir_all(folder).map_err(failed)?;
     let mut file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| match error
         .kind()
@@ -52,7 +52,7 @@ fn write(folder: &Path, path: &Path, text: &str) -> Result<(), Box<dyn Error>> {
         ErrorKind::AlreadyExists => {
             Box::<dyn Error>::from(format!("{} exists; choose another name, or remove it", path.display()))
         }
-        _ => failed(error).into(),
+        _ => failed(error),
     })?;
     file.write_all(text.as_bytes()).map_err(|error| {
         // Remove the partial file: the next attempt would refuse to overwrite it.

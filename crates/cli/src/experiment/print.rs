@@ -233,7 +233,7 @@ pub fn report(which: &Which, registry: &Registry, output: &Path, folder: Option<
     }
     let page = page(&chapters, VERSION);
     write_atomically(output, page.as_bytes())
-        .map_err(|error| status::HostError(format!("cannot write {}: {error}", output.display())))?;
+        .map_err(|error| status::io_error(format!("cannot write {}: {error}", output.display()), &error))?;
     if let Some(folder) = folder {
         figures::write(folder, figures::files(&chapters)?)?;
     }

@@ -17,6 +17,8 @@ pub const MANIFEST: &str = "bundle.json";
 const LEVEL: i32 = 3;
 /// The largest window that an archive may ask for, as a power of two: 128 MiB.
 const MAX_WINDOW: u32 = 27;
+/// Why an archive with something after its last entry is refused.
+const AFTER_THE_END: &str = "it has data after the end of the archive";
 /// Bytes of a tar header and of the unit that contents are padded to.
 const BLOCK: u64 = 512;
 
@@ -186,9 +188,15 @@ fn unpack_any(mut file: impl Read, into: &Path, limits: Limits) -> Result<Writte
     if !is_compressed {
         return unpack_plain(whole, into, limits);
     }
-    let mut decoder = zstd::Decoder::new(whole).map_err(damaged)?;
+    let decoder = zstd::Decoder::with_buffer(BufReader::new(whole)).map_err(damaged)?;
+    // A second frame would be data after the archive.
+    let mut decoder = decoder.single_frame();
     decoder.window_log_max(MAX_WINDOW).map_err(damaged)?;
-    unpack_plain(decoder, into, limits)
+    let written = unpack_plain(&mut decoder, into, limits)?;
+    match decoder.finish().read(&mut [0]).map_err(damaged)? {
+        0 => Ok(written),
+        _ => Err(Fault::Invalid(AFTER_THE_END.into())),
+    }
 }
 
 fn unpack_plain(archive: impl Read, into: &Path, limits: Limits) -> Result<Written, Fault> {
@@ -209,7 +217,23 @@ fn unpack_plain(archive: impl Read, into: &Path, limits: Limits) -> Result<Writt
         let size = entry.header().entry_size().map_err(invalid)?;
         into.add(name, size, &mut entry)?;
     }
-    Ok(into.written)
+    end(archive.into_inner())
+        .map_err(invalid)?
+        .then_some(into.written)
+        .ok_or(Fault::Invalid(AFTER_THE_END.into()))
+}
+
+/// Whether only zeros follow the last entry. The format fills the last record of an archive with them.
+fn end(mut rest: impl Read) -> io::Result<bool> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match rest.read(&mut buffer) {
+            Ok(0) => return Ok(true),
+            Ok(read) if buffer[..read].iter().any(|byte| *byte != 0) => return Ok(false),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+    }
 }
 
 /// Copies a bundle that is a folder. Links are refused.
@@ -445,6 +469,34 @@ mod tests {
         assert!(changed(|files| drop(files.remove("c"))).contains("`c` is missing"));
         assert!(changed(|files| drop(files.remove(MANIFEST))).contains("no bundle.json"));
         assert!(changed(|files| drop(files.insert(MANIFEST.into(), b"{".to_vec()))).contains("bundle.json"));
+    }
+
+    #[test]
+    fn data_after_the_end_is_refused_and_padding_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let unpacked = |bytes: &[u8]| {
+            let into = tempfile::tempdir().unwrap();
+            let file = folder.path().join("bundle");
+            fs::write(&file, bytes).unwrap();
+            unpack(&file, into.path(), Limits::default()).map(drop).map_err(|error| error.to_string())
+        };
+        let (plain, compressed) = (archive(&contents(), false).unwrap(), archive(&contents(), true).unwrap());
+        let zstd = |bytes: &[u8]| zstd::encode_all(bytes, LEVEL).unwrap();
+        let skippable = [0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 7];
+        for (what, bytes) in [
+            ("words", [&plain[..], b"junk"].concat()),
+            ("a word beyond zeros", [&plain[..], &[0; 100_000], b"x"].concat()),
+            ("another archive", [&plain[..], &plain].concat()),
+            ("compressed words", zstd(&[&plain[..], b"junk"].concat())),
+            ("words after the frame", [&compressed[..], b"junk"].concat()),
+            ("a skippable frame", [&compressed[..], &skippable].concat()),
+            ("a second frame", [&compressed[..], &zstd(b"junk")].concat()),
+        ] {
+            let error = unpacked(&bytes).expect_err(what);
+            assert!(error.contains("after the end"), "{what}: {error}");
+        }
+        assert_eq!(unpacked(&[&plain[..], &[0; 10_240]].concat()), Ok(()));
+        assert_eq!(unpacked(&compressed), Ok(()));
     }
 
     proptest! {

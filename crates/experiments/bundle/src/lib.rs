@@ -11,9 +11,10 @@ mod verify;
 pub use archive::{BundleError, Limits, MANIFEST, unpack, unpack_tar, write};
 pub use collect::{Collected, Original, collect, inside};
 pub use manifest::{
-    BundledExperiment, BundledFile, BundledInput, BundledMachine, BundledPoint, Contents, Manifest, RESULTS,
+    BundledExperiment, BundledFile, BundledInput, BundledMachine, BundledPoint, Contents, FIGURES, Manifest,
+    RESULTS,
 };
-pub use verify::{Difference, Verification, changed_inputs, local_keys, verify};
+pub use verify::{Difference, Drawn, Verification, changed_inputs, compare_drawn, local_keys, verify};
 
 /// Completes the contents of a bundle with the files of `generated`, such as results and figures, and with the manifest.
 ///

@@ -13,6 +13,8 @@ const MAX_BYTES: usize = 256 << 20;
 const MAX_PATH: usize = 255;
 /// The folder with the results, which is a store.
 pub const RESULTS: &str = "results";
+/// The folder with the figures and tables of the report, with its slash.
+pub const FIGURES: &str = "figures/";
 
 /// The files of a bundle by path.
 pub type Contents = BTreeMap<String, Vec<u8>>;

@@ -1,10 +1,11 @@
 //! Compares the results of a bundle with those of a second run.
 
-use crate::manifest::{BundledExperiment, BundledInput, BundledPoint};
+use crate::manifest::{BundledExperiment, BundledInput, BundledPoint, Contents, FIGURES};
 use longma_lab::{Campaign, Key, Point, Record, Registry, Results, digest};
 use longma_topology::Machine;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// The second run of an experiment of a bundle.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -13,6 +14,8 @@ pub struct Verification {
     pub experiment: String,
     /// Number of points in the bundle.
     pub points: usize,
+    /// Number of points that were to be run again.
+    pub selected: usize,
     /// Number of points with a result in the bundle and in the second run.
     pub compared: usize,
     /// Number of them with the same result.
@@ -23,6 +26,42 @@ pub struct Verification {
     pub differences: Vec<Difference>,
     /// Machines and input files that differ from those of the bundle, because the command contains others.
     pub changed_inputs: Vec<String>,
+}
+
+/// What [`compare_drawn`] found in files that are made from results.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Drawn {
+    /// Number of files with the same bytes.
+    pub equal: usize,
+    /// Paths of those with other bytes, and of those that only one side has.
+    pub different: Vec<String>,
+    /// Paths of those that this build cannot make.
+    pub not_compared: Vec<String>,
+}
+
+/// Compares the bundle's files in `folder` that are made from its results, such as the report, with `again`, the same
+/// files made again. `files` are the paths of all files of the bundle; `can_make` tells which this build can make.
+///
+/// # Errors
+/// The error of the operating system.
+pub fn compare_drawn<'a>(
+    folder: &Path,
+    files: impl Iterator<Item = &'a String>,
+    again: &Contents,
+    can_make: impl Fn(&str) -> bool,
+) -> std::io::Result<Drawn> {
+    let is_drawn = |name: &&&String| again.contains_key(**name) || name.starts_with(FIGURES);
+    let mut drawn = Drawn::default();
+    let of_bundle: BTreeSet<&String> = files.collect();
+    for name in of_bundle.iter().filter(is_drawn) {
+        match again.get(*name) {
+            Some(bytes) if std::fs::read(folder.join(name))? == *bytes => drawn.equal += 1,
+            None if !can_make(name) => drawn.not_compared.push(name.to_string()),
+            _ => drawn.different.push(name.to_string()),
+        }
+    }
+    drawn.different.extend(again.keys().filter(|name| !of_bundle.contains(name)).cloned());
+    Ok(drawn)
 }
 
 /// A point whose results differ.
@@ -70,10 +109,14 @@ pub fn local_keys(
     bundled: &BundledExperiment,
     campaign: &Campaign<'_>,
 ) -> Result<BTreeMap<Key, Key>, String> {
+    let name = &campaign.experiment.parts().name;
+    if bundled.name != *name {
+        return Err(format!("bundle.json gives the experiment {name} another name"));
+    }
     let same = |(one, point): (&BundledPoint, &Point)| one.point == point.label();
     if bundled.points.len() != campaign.points.len() || !bundled.points.iter().zip(&campaign.points).all(same)
     {
-        return Err(format!("the file of {} has other points than bundle.json lists", bundled.name));
+        return Err(format!("the file of {name} has other points than bundle.json lists"));
     }
     let pairs = bundled.points.iter().zip(&campaign.points);
     Ok(pairs.map(|(one, point)| (one.key.clone(), point.key.clone())).collect())

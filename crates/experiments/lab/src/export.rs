@@ -24,6 +24,8 @@ pub struct ExportError {
     pub path: PathBuf,
     /// The error.
     pub what: String,
+    /// The error of the operating system, if it is one.
+    pub error: Option<io::Error>,
 }
 
 /// The files written.
@@ -46,12 +48,14 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
     rows.sort_by(|a, b| a.key.cmp(&b.key));
     rows.dedup_by(|a, b| a.key == b.key);
     let path = |ending: &str| folder.join(format!("{name}.{ending}"));
-    let failed = |path: &Path, what: String| ExportError { path: path.into(), what };
     let mut all = Vec::new();
     #[cfg(feature = "parquet")]
     {
         let file = path("parquet");
-        let bytes = parquet::encode(table, &rows).map_err(|error| failed(&file, error.to_string()))?;
+        let bytes = parquet::encode(table, &rows).map_err(|error| {
+            let what = error.to_string();
+            ExportError { path: file.clone(), what, error: None }
+        })?;
         all.push((file, bytes));
     }
     let parquet = all.first().map(|(file, _): &(PathBuf, Vec<u8>)| file.clone());
@@ -63,7 +67,10 @@ pub fn export(folder: &Path, name: &str, table: &Table, results: &Results) -> Re
     // Do not rewrite identical files, so that a read-only directory works too.
     let is_changed = |(path, bytes): &(PathBuf, Vec<u8>)| !std::fs::read(path).is_ok_and(|old| old == *bytes);
     for (path, bytes) in all.into_iter().filter(is_changed) {
-        write_atomically(&path, &bytes).map_err(|error| failed(&path, error.to_string()))?;
+        write_atomically(&path, &bytes).map_err(|error| {
+            let what = error.to_string();
+            ExportError { path, what, error: Some(error) }
+        })?;
     }
     Ok(files)
 }
@@ -92,7 +99,7 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> io::Result<()> {
         return std::fs::write(path, bytes);
     }
     let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let name = path.file_name().ok_or_else(|| io::Error::other("it is not a file name"))?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
     let temporary = path.with_file_name(temporary_name(
         &name.to_string_lossy(),
         &crate::store::host(),

@@ -365,7 +365,8 @@ pub(crate) fn host() -> String {
 /// Opens a regular file. Opening anything else, such as a pipe, might block.
 fn open_file(path: &Path) -> io::Result<File> {
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file; move it out of the store"));
+        let what = "it is not a regular file; move it out of the store";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
     }
     File::open(path)
 }
