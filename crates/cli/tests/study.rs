@@ -147,3 +147,16 @@ fn estimates_are_ranked_by_their_effect() {
     assert_eq!(none.status.code(), Some(2));
     assert!(text(&none.stderr).contains("nothing to vary"), "{}", text(&none.stderr));
 }
+
+#[test]
+fn failed_runs_of_a_sensitivity_are_a_failure_and_say_why() {
+    let experiment = QUEENS.to_string() + "[sensitivity]\nestimates = []\nranges = { status = [0, 7] }\n";
+    let study = Study::new(&experiment);
+    let output = study.output("sensitivity", &[]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{shown}{}", text(&output.stderr));
+    assert!(shown.contains("failed at 7: "), "{shown}");
+    let order = study.output("sensitivity", &["--low", "2", "--high", "0.5"]);
+    assert_eq!(order.status.code(), Some(2), "{}", text(&order.stdout));
+    assert!(text(&order.stderr).contains("do not enclose 1"), "{}", text(&order.stderr));
+}

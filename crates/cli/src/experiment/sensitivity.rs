@@ -65,7 +65,7 @@ pub fn run(arguments: &Arguments, registry: &Registry) -> Outcome {
     let stop_on_signal = stop.clone();
     // If no handler can be set, Ctrl-C ends the command at once. Stored results are kept either way.
     let _ = ctrlc::set_handler(move || stop_on_signal.request());
-    let (mut shown, mut host) = (Shown::default(), false);
+    let (mut shown, mut host, mut failed) = (Shown::default(), false, false);
     for experiment in find::open(&arguments.which, registry)? {
         let sensitivity =
             Sensitivity::plan(&experiment, arguments.which.quick, &variations, registry, VERSION)?;
@@ -84,6 +84,8 @@ pub fn run(arguments: &Arguments, registry: &Registry) -> Outcome {
         print::report_faults(&outcome);
         print::report_store_problems(&outcome.results);
         host |= !outcome.faults.is_empty();
+        failed |=
+            sensitivity.failed(&outcome.results) > 0 || outcome.results.contradict(&sensitivity.campaign);
         shown.add(&experiment, &sensitivity, &outcome.results);
     }
     if let Some(folder) = &arguments.figures {
@@ -93,7 +95,7 @@ pub fn run(arguments: &Arguments, registry: &Registry) -> Outcome {
         Format::Table => print::show(&shown.text)?,
         Format::Json => print_json(&json!(shown.objects))?,
     };
-    Ok(status::ended(host, false, shown.gaps))
+    Ok(status::ended(host, false, failed || shown.gaps))
 }
 
 /// The results in all forms.
@@ -184,7 +186,7 @@ impl Shown {
     }
 
     /// Writes the charts and the tables to a folder.
-    fn write(&self, folder: &std::path::Path) -> Result<(), status::HostError> {
+    fn write(&self, folder: &std::path::Path) -> Result<(), Box<dyn std::error::Error>> {
         let charts = self.charts.iter().map(|(name, svg)| (name.clone(), svg.clone()));
         let mut files = figures::charts(charts)?;
         files.extend(
@@ -230,6 +232,13 @@ fn table(effects: &Effects) -> String {
     let mut text = if rows.len() > 1 { print::table(rows, 3) } else { String::new() };
     let (failed, none): (Vec<&Effect>, Vec<&Effect>) =
         still.into_iter().partition(|effect| effect.ends.iter().any(|(_, value)| value.is_err()));
+    // Points often fail for the same reason.
+    let why = effects
+        .effects
+        .iter()
+        .flat_map(|effect| &effect.ends)
+        .find_map(|(end, value)| Some((end, value.as_ref().err()?)));
+    let why = why.map(|(end, why)| format!("failed at {end}: {}\n", longma_text::sanitize(why)));
     for (what, effects) in [("no effect", none), ("could not be varied", failed)] {
         let names: Vec<_> = effects.iter().take(NAMED).map(|effect| effect.parameter.as_str()).collect();
         let more = effects.len() - names.len();
@@ -238,5 +247,5 @@ fn table(effects: &Effects) -> String {
             let _ = writeln!(text, "{what}: {}{more}", names.join(", "));
         }
     }
-    text
+    text + &why.unwrap_or_default()
 }

@@ -9,6 +9,7 @@ use crate::pairwise;
 use crate::point::Point;
 use crate::points::PointError;
 use crate::read::{Problems, nearest};
+use crate::sensitivity::{Sensitivity, Variations};
 use crate::units::{Conversion, Unit};
 use crate::workload::{Measure, Registry, Rehearsal, Workload};
 use std::collections::{BTreeMap, BTreeSet};
@@ -122,6 +123,12 @@ fn check(experiment: &Experiment, registry: &Registry, version: &str, problems: 
                 problems.error(at, format!("`longma explain` cannot be run: {error}"), "here", String::new());
             }
         }
+    }
+    if experiment.parts().sensitivity.is_some()
+        && let Err(error) = Sensitivity::plan(experiment, false, &Variations::default(), registry, version)
+    {
+        let message = format!("`longma experiment sensitivity` cannot be run: {error}");
+        problems.error(experiment.parts().marks.key("sensitivity"), message, "here", String::new());
     }
     for (form, rehearsed) in &forms {
         report(experiment, form, rehearsed, problems, &mut reported);

@@ -72,6 +72,12 @@ fn options_take_precedence_over_the_file() {
     let points: Vec<_> = plan.campaign.points.iter().map(Point::label).collect();
     assert!(points[0].contains("mode fast"), "{points:?}");
     assert!(points.iter().any(|label| label.ends_with("rob_entries 96")), "{points:?}");
+    for factors in [[Some(2.0), Some(0.5)], [Some(3.0), None], [None, Some(0.7)], [Some(1.0), Some(1.0)]] {
+        let variations = Variations { factors, ..Variations::default() };
+        let error =
+            Sensitivity::plan(&experiment, false, &variations, &registry, "1").err().unwrap().to_string();
+        assert!(error.contains("do not enclose 1"), "{factors:?}: {error}");
+    }
     let unknown = Variations { metrics: vec!["rats".into()], ..Variations::default() };
     let error = Sensitivity::plan(&experiment, false, &unknown, &registry, "1").err().unwrap().to_string();
     assert!(error.contains("did you mean `rate`"), "{error}");
@@ -83,7 +89,37 @@ fn a_table_that_does_not_fit_the_file_is_refused() {
     for (from, to, message) in [
         ("ranges = { n = [1, 8] }", "ranges = { n = [1] }", "the range of `n` has 1 values"),
         ("ranges = { n = [1, 8] }", "ranges = { m = [1, 8] }", "no parameter `m`"),
-        ("ranges = { n = [1, 8] }", "low = 2", "a factor has no effect"),
+        ("ranges = { n = [1, 8] }", "low = 2", "do not enclose 1"),
+        ("ranges = { n = [1, 8] }", "low = 1\nhigh = 1", "do not enclose 1"),
+        (
+            "ranges = { n = [1, 8] }",
+            "ranges = { n = [8, 1] }",
+            "the low value of `n`, 8, is above the high one, 1",
+        ),
+        ("ranges = { n = [1, 8] }", "ranges = { n = [8, 8] }", "twice the same value"),
+        ("ranges = { n = [1, 8] }", "ranges = { n = [\"1\", \"8\"] }", "expected a whole number"),
+        ("ranges = { n = [1, 8] }", "ranges = { machine = [\"a\", \"b\"] }", "no low and high value"),
+        ("ranges = { n = [1, 8] }", "ranges = { \"machine.cores.la464.rob_entry\" = [1, 8] }", "rob_entries"),
+        (
+            "ranges = { n = [1, 8] }",
+            "ranges = { \"machine.caches.l2.latency\" = [\"20 cycles\", \"9 cycles\"] }",
+            "is above the high one",
+        ),
+        (
+            "ranges = { n = [1, 8] }",
+            "ranges = { \"machine.caches.l2.latency\" = [\"1 KiB\", \"2 KiB\"] }",
+            "1 KiB",
+        ),
+        (
+            "ranges = { n = [1, 8] }",
+            "ranges = { \"machine.caches.l2.size\" = [\"128 KiB\", true] }",
+            "machine.caches.l2.size",
+        ),
+        (
+            "estimates = [\"machine.cores.la464.r*_entries\"]\nranges = { n = [1, 8] }",
+            "estimates = []",
+            "nothing is to be varied",
+        ),
         ("at = { mode = \"plain\" }", "at = { n = 1 }", "`n` does not vary"),
         ("at = { mode = \"plain\" }", "metrics = [\"rats\"]", "there is no metric `rats`"),
     ] {
@@ -93,4 +129,44 @@ fn a_table_that_does_not_fit_the_file_is_refused() {
         let report = checked.report.render(200, false);
         assert!(report.contains(message), "{to}: {report}");
     }
+}
+
+#[test]
+fn an_empty_list_of_estimates_varies_none() {
+    let (registry, _) = synthetic::registry();
+    let only_ranges = TEXT.replace("[\"machine.cores.la464.r*_entries\"]", "[]");
+    let experiment = synthetic::experiment(&only_ranges, &registry);
+    let plan = Sensitivity::plan(&experiment, false, &Variations::default(), &registry, "1").unwrap();
+    assert_eq!(plan.campaign.points.len(), 3, "the unchanged point and two values of `n`");
+}
+
+#[test]
+fn failed_runs_are_counted_and_machines_that_a_factor_makes_invalid_are_not() {
+    let (registry, _) = synthetic::registry();
+    let failed = |text: &str| {
+        let experiment = synthetic::experiment(text, &registry);
+        let folder = tempfile::tempdir().unwrap();
+        let plan = Sensitivity::plan(&experiment, false, &Variations::default(), &registry, "1").unwrap();
+        let store = Store::new(folder.path());
+        let run = plan.campaign.run(&store, &registry, &Options::default(), &(), &Stop::default());
+        let refused = plan.campaign.points.iter().filter(|point| point.refused.is_some()).count();
+        (plan.failed(&run.unwrap().results), refused)
+    };
+    assert_eq!(failed(TEXT), (1, 0));
+    let every = TEXT
+        .replace("estimates = [\"machine.cores.la464.r*_entries\"]\nranges = { n = [1, 8] }", "low = 0.001");
+    let (failed, refused) = failed(&every);
+    assert!(failed == 0 && refused > 0, "{failed} {refused}");
+}
+
+#[test]
+fn a_pattern_that_no_estimate_matches_is_refused() {
+    let (registry, _) = synthetic::registry();
+    let text = TEXT.replace(
+        "[\"machine.cores.la464.r*_entries\"]",
+        "[\"machine.cores.*.rob_entries\", \"machine.kores.*\"]",
+    );
+    let checked = Experiment::check_thoroughly(Path::new("test.toml"), Path::new(""), &text, &registry, "1");
+    let report = checked.report.render(200, false);
+    assert!(report.contains("nothing to vary as `machine.kores.*`"), "{report}");
 }

@@ -44,7 +44,8 @@ pub(super) fn check(file: &ExperimentFile, folder: &Path, registry: &Registry, p
             }
         }
     }
-    check_machines(file, folder, problems);
+    let machines = check_machines(file, folder, problems);
+    super::sensitivity::check(file, &machines, problems);
     check_replicates(file, problems);
     check_axes(file, problems);
     check_formulas(file, problems);
@@ -127,7 +128,8 @@ fn check_workload_parameters(file: &ExperimentFile, workload: &dyn Workload, pro
     }
 }
 
-fn check_machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) {
+/// Returns the machines that can be opened.
+fn check_machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems) -> Vec<Machine> {
     let quick = file.quick.iter().flat_map(|q| q.machines.iter());
     let mut sound = Vec::new();
     for name in file.machines.iter().chain(quick) {
@@ -140,10 +142,11 @@ fn check_machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems)
         }
     }
     check_edits(file, &sound, problems);
+    sound
 }
 
 /// Maximum number of modified machines to try before a run.
-const MAX_EDITS: usize = 256;
+pub(super) const MAX_EDITS: usize = 256;
 
 /// Reports each value for which every combination yields an invalid machine. If some combinations are valid, the
 /// invalid points fail when they run.
@@ -201,7 +204,10 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
 }
 
 /// The axes that vary keys of the machine file, without their other parameters.
-fn machine_axes<'a>(file: &'a ExperimentFile, quick: Option<&'a Quick>) -> Vec<Vec<(&'a str, &'a Axis)>> {
+pub(super) fn machine_axes<'a>(
+    file: &'a ExperimentFile,
+    quick: Option<&'a Quick>,
+) -> Vec<Vec<(&'a str, &'a Axis)>> {
     let of_quick = |name: &str, axis: &'a Axis| quick.and_then(|quick| quick.sweep.get(name)).unwrap_or(axis);
     let swept = file.sweep.iter().map(|(name, axis)| vec![(name.as_str(), of_quick(name, axis))]);
     let zip = quick.map(|quick| &quick.zip).filter(|zip| !zip.is_empty()).unwrap_or(&file.zip);

@@ -17,6 +17,7 @@ pub use plot::{LogAxis, Plot, PlotKind};
 pub use published::{Published, Reading};
 pub(crate) use requirement::requirements;
 pub use sensitivity::Variation;
+pub(crate) use sensitivity::check_factors;
 pub use shown::Shown;
 pub(crate) use sweep::combinations;
 pub use sweep::{Axis, Column as SweepColumn};
@@ -198,7 +199,6 @@ impl Experiment {
             let file = ExperimentFile::read_table(table, 0..0, problems);
             check::check(&file, folder, registry, problems);
             shown::check(&file, problems);
-            sensitivity::check(&file, problems);
             requirement::check(&file, problems);
             file
         });

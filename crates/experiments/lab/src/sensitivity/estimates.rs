@@ -87,7 +87,7 @@ fn setting(value: &Value) -> Option<Setting> {
 }
 
 /// The number, also of cycles, which are a quantity of machine files only.
-fn number(setting: &Setting) -> Option<f64> {
+pub(crate) fn number(setting: &Setting) -> Option<f64> {
     setting.number().or_else(|| setting.text().and_then(cycles))
 }
 

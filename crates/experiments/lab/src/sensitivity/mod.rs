@@ -5,20 +5,18 @@ mod estimates;
 
 pub use estimates::{Estimate, estimates};
 
-use crate::campaign::Campaign;
-use crate::experiment::{Experiment, Metric};
+use crate::campaign::{Campaign, State};
+use crate::experiment::{Experiment, Metric, check_factors};
 use crate::formula::matches;
 use crate::point::Point;
 use crate::points::PointError;
 use crate::setting::Setting;
 use crate::store::Results;
 use crate::workload::Registry;
+pub(crate) use estimates::number;
 use estimates::scaled;
 use longma_topology::Machine;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The factors for estimates without a range.
-const FACTORS: [f64; 2] = [0.5, 2.0];
 
 /// Parameters with values, in order.
 type Settings = Vec<(String, Setting)>;
@@ -122,6 +120,10 @@ impl<'a> Sensitivity<'a> {
         version: &str,
     ) -> Result<Self, SensitivityError> {
         let metrics = metrics(experiment, variations)?;
+        let factors = factors(experiment, variations)?;
+        let patterns = patterns(experiment, variations);
+        let mut unmatched: BTreeSet<&str> =
+            patterns.iter().flat_map(|all| all.iter().map(String::as_str)).collect();
         let at = fixed_places(experiment, quick, variations)?;
         let ranges = ranges(experiment);
         let is_fixed = |name: &str| at.contains_key(name) || ranges.contains_key(name);
@@ -138,7 +140,9 @@ impl<'a> Sensitivity<'a> {
             let text = base.machine.as_ref().map(|machine| machine.text.clone());
             let machine = text.and_then(|text| Machine::parse("machine", &text).ok());
             let base_index = points.len();
-            let parameters = parameters(experiment, variations, machine.as_ref(), &base);
+            let estimates = machine.as_ref().map(estimates).unwrap_or_default();
+            unmatched.retain(|pattern| !estimates.iter().any(|one| matches(pattern, &one.parameter)));
+            let parameters = parameters(ranges.clone(), patterns, factors, estimates, &base);
             points.push(base);
             let mut varied = Vec::new();
             for (parameter, value, source, ends) in parameters {
@@ -153,6 +157,11 @@ impl<'a> Sensitivity<'a> {
             }
             places.push(Place { settings, base: base_index, varied });
         }
+        if let Some(pattern) = unmatched.first() {
+            return Err(SensitivityError::Nothing(format!(
+                "there is nothing to vary as `{pattern}`: no such parameter of the machines has a source of the kind `estimate`"
+            )));
+        }
         if places.iter().all(|place| place.varied.is_empty()) {
             let name = &experiment.parts().name;
             return Err(SensitivityError::Nothing(format!(
@@ -161,6 +170,20 @@ impl<'a> Sensitivity<'a> {
         }
         let campaign = Campaign { experiment, points, quick, shortened: BTreeSet::new() };
         Ok(Self { campaign, places, metrics })
+    }
+
+    /// Number of points that failed, or whose results are missing. Factors that do not give a valid machine are not
+    /// counted: nothing can be run with them.
+    pub fn failed(&self, results: &Results) -> usize {
+        let ranges = ranges(self.campaign.experiment);
+        let varied = self.places.iter().flat_map(|place| &place.varied);
+        let by_factor = varied.filter(|one| !ranges.contains_key(&one.parameter)).flat_map(|one| &one.ends);
+        let by_factor: BTreeSet<usize> = by_factor.map(|(_, index)| *index).collect();
+        let has_failed = |(index, point): &(usize, &Point)| {
+            let is_invalid = point.refused.is_some() && by_factor.contains(index);
+            !is_invalid && Campaign::state(point, results) != State::Done
+        };
+        self.campaign.points.iter().enumerate().filter(has_failed).count()
     }
 
     /// The metrics, in the order of the file.
@@ -262,22 +285,31 @@ fn ranges(experiment: &Experiment) -> BTreeMap<String, Vec<Setting>> {
 /// A parameter to vary: its value, its source, and its low and high values.
 type Parameter = (String, Option<Setting>, Option<String>, Vec<Setting>);
 
-/// The parameters to vary at the point `base`.
+/// The patterns of the estimates to vary; `None` means all.
+fn patterns<'a>(experiment: &'a Experiment, variations: &'a Variations) -> Option<&'a Vec<String>> {
+    let of_file = || experiment.parts().sensitivity.as_ref()?.estimates.as_ref();
+    Some(&variations.estimates).filter(|given| !given.is_empty()).or_else(of_file)
+}
+
+/// The factors for estimates without a range.
+fn factors(experiment: &Experiment, variations: &Variations) -> Result<[f64; 2], SensitivityError> {
+    let table = experiment.parts().sensitivity.as_ref();
+    let of_file = [table.and_then(|t| t.low), table.and_then(|t| t.high)].map(|factor| factor.map(|f| f.0));
+    let given = [0, 1].map(|end| variations.factors[end].or(of_file[end]));
+    check_factors(given).map_err(SensitivityError::Nothing)
+}
+
+/// The parameters to vary at the point `base`, whose machine has these estimates.
 fn parameters(
-    experiment: &Experiment,
-    variations: &Variations,
-    machine: Option<&Machine>,
+    mut ranges: BTreeMap<String, Vec<Setting>>,
+    patterns: Option<&Vec<String>>,
+    factors: [f64; 2],
+    estimates: Vec<Estimate>,
     base: &Point,
 ) -> Vec<Parameter> {
-    let table = experiment.parts().sensitivity.as_ref();
-    let of_file = table.map(|table| table.estimates.clone()).unwrap_or_default();
-    let patterns = if variations.estimates.is_empty() { &of_file } else { &variations.estimates };
-    let is_wanted = |name: &str| patterns.is_empty() || patterns.iter().any(|one| matches(one, name));
-    let of_table = [table.and_then(|t| t.low), table.and_then(|t| t.high)].map(|factor| factor.map(|f| f.0));
-    let factors = [0, 1].map(|end| variations.factors[end].or(of_table[end]).unwrap_or(FACTORS[end]));
-    let mut ranges = ranges(experiment);
+    let is_wanted = |name: &str| patterns.is_none_or(|all| all.iter().any(|one| matches(one, name)));
     let mut parameters = Vec::new();
-    for Estimate { parameter, value, source } in machine.map(estimates).unwrap_or_default() {
+    for Estimate { parameter, value, source } in estimates {
         let range = ranges.remove(&parameter);
         let is_given = range.is_some();
         let ends = range.unwrap_or_else(|| factors.iter().filter_map(|f| scaled(&value, *f)).collect());
