@@ -135,7 +135,8 @@ fn export_table(
     let form = if campaign.quick { ".quick" } else { "" };
     let name = format!("{}{form}", campaign.experiment.parts().name);
     store.exclusively(|| {
-        let damage = std::mem::take(&mut outcome.results.damage);
+        // A large campaign's results are in memory once.
+        let damage = std::mem::take(&mut outcome.results).damage;
         outcome.results = store.results_of(campaign.keys())?;
         // Keep the damage found earlier: a record that another command is writing right now is not damaged.
         outcome.results.damage = damage;

@@ -26,6 +26,11 @@ const TABLES: &str = "
     CREATE TABLE damage (segment INTEGER NOT NULL, line INTEGER NOT NULL, what TEXT NOT NULL);";
 /// How long to wait for another process that writes the index.
 const WAIT: Duration = Duration::from_secs(10);
+/// Bytes of a key.
+const KEY: usize = 16;
+/// Maximum number of records that are sorted before they are inserted; they take 32 MB.
+const SORTED: usize = 1 << 20;
+const INSERT: &str = "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)";
 /// Bytes of the checksum at the beginning of a line.
 const CHECKSUM: usize = 8;
 
@@ -188,7 +193,7 @@ fn key_bytes(key: &str) -> Vec<u8> {
     let digit = |at: usize| u8::from_str_radix(key.get(at..at + 2)?, 16).ok();
     let bytes = (0..key.len()).step_by(2).map(digit).collect::<Option<Vec<u8>>>();
     bytes
-        .filter(|bytes| bytes.len() == 16 && !key.bytes().any(|b| b.is_ascii_uppercase() || b == b'+'))
+        .filter(|bytes| bytes.len() == KEY && !key.bytes().any(|b| b.is_ascii_uppercase() || b == b'+'))
         .unwrap_or_else(|| key.as_bytes().to_vec())
 }
 
@@ -210,13 +215,11 @@ fn forget(change: &Transaction<'_>, segment: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// A record of a segment: its key, where it begins, and its length.
+type Entry = ([u8; KEY], u64, u32);
+
 /// Indexes a segment from where it was read to last.
 fn add(change: &Transaction<'_>, path: &Path, before: Option<&Known>) -> rusqlite::Result<()> {
-    /// The part of a record that the index needs.
-    #[derive(serde::Deserialize)]
-    struct Keyed {
-        key: Key,
-    }
     let id = match before {
         Some(known) => known.id,
         None => {
@@ -228,41 +231,119 @@ fn add(change: &Transaction<'_>, path: &Path, before: Option<&Known>) -> rusqlit
     };
     let start = Known { id, read: 0, lines: 0, last: 0, checksum: Vec::new() };
     let mut known = before.cloned().unwrap_or(start);
-    let mut insert = change.prepare_cached("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)")?;
+    let mut insert = change.prepare_cached(INSERT)?;
     let mut damage = change.prepare_cached("INSERT INTO damage VALUES (?, ?, ?)")?;
     let from = known.read;
+    let mut entries: Vec<Entry> = Vec::new();
     let outcome = segment::each_line(path, from, &mut |Line { start, bytes }| {
         known.lines += 1;
         known.last = start;
         known.read = start + bytes.len() as u64 + 1;
-        known.checksum = bytes[..bytes.len().min(CHECKSUM)].to_vec();
-        let keyed = super::record::checked(bytes).and_then(|json| {
-            serde_json::from_slice::<Keyed>(json).map_err(|_| "it was written by another version of longma")
-        });
-        match keyed {
+        known.checksum.clear();
+        known.checksum.extend(&bytes[..bytes.len().min(CHECKSUM)]);
+        let json = match super::record::checked(bytes) {
+            Ok(json) => json,
+            Err(what) => return damage.execute(params![id, known.lines as i64, what]).map(drop),
+        };
+        if let (Some(key), Ok(length)) = (first_key(json), u32::try_from(bytes.len())) {
+            entries.push((key, start, length));
+            return if entries.len() < SORTED { Ok(()) } else { insert_all(change, id, &mut entries) };
+        }
+        match serde_json::from_slice::<Keyed>(json) {
             Ok(Keyed { key }) => insert
                 .execute(params![key_bytes(key.as_str()), id, start as i64, bytes.len() as i64])
                 .map(drop),
-            Err(what) => damage.execute(params![id, known.lines as i64, what]).map(drop),
+            Err(_) => {
+                let what = "it was written by another version of longma";
+                damage.execute(params![id, known.lines as i64, what]).map(drop)
+            }
         }
     });
     outcome.map_err(|error| match error {
         segment::LineError::Read(error) => rusqlite::Error::ToSqlConversionFailure(error.into()),
         segment::LineError::Handler(error) => error,
     })?;
+    insert_all(change, id, &mut entries)?;
     let values = params![known.read as i64, known.lines as i64, known.last as i64, known.checksum, id];
     change.execute("UPDATE segments SET read = ?, lines = ?, last = ?, checksum = ? WHERE id = ?", values)?;
     Ok(())
 }
 
-/// Reads the line at `location`, without its newline.
-pub(super) fn read_line(location: &Location) -> io::Result<Vec<u8>> {
-    let mut bytes = vec![0; location.length];
-    File::open(&location.segment)?.read_exact_at(&mut bytes, location.start)?;
-    Ok(bytes)
+/// The part of a record that the index needs.
+#[derive(serde::Deserialize)]
+struct Keyed {
+    key: Key,
+}
+
+/// The key of a record as this version writes it, at the beginning. The rest is parsed when the record is needed.
+fn first_key(json: &[u8]) -> Option<[u8; KEY]> {
+    let digits = json.strip_prefix(b"{\"key\":\"")?;
+    let (digits, rest) = digits.split_at_checked(2 * KEY)?;
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut key = [0; KEY];
+    for (byte, pair) in key.iter_mut().zip(digits.chunks(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    (rest.starts_with(b"\"") && json.ends_with(b"}")).then_some(key)
+}
+
+/// Inserts the records in the order of their keys, so that neighbouring ones go to the same pages.
+fn insert_all(change: &Transaction<'_>, segment: i64, entries: &mut Vec<Entry>) -> rusqlite::Result<()> {
+    let mut insert = change.prepare_cached(INSERT)?;
+    entries.sort_unstable();
+    entries.drain(..).try_for_each(|(key, start, length)| {
+        insert.execute(params![key, segment, start as i64, length]).map(drop)
+    })
+}
+
+/// Open segments by path.
+#[derive(Default)]
+pub(super) struct Segments(BTreeMap<PathBuf, File>);
+
+impl Segments {
+    /// Reads the line at `location`, without its newline.
+    pub(super) fn line(&mut self, location: &Location) -> io::Result<Vec<u8>> {
+        /// Maximum number of open files. Each writer has a segment of its own.
+        const OPEN: usize = 64;
+        let mut bytes = vec![0; location.length];
+        if !self.0.contains_key(&location.segment) {
+            if self.0.len() == OPEN {
+                self.0.clear();
+            }
+            self.0.insert(location.segment.clone(), File::open(&location.segment)?);
+        }
+        self.0[&location.segment].read_exact_at(&mut bytes, location.start)?;
+        Ok(bytes)
+    }
 }
 
 /// The offset up to which the segment at `path` is indexed.
 pub(super) fn indexed(known: &BTreeMap<String, Known>, path: &Path) -> u64 {
     known.get(&*name(path)).filter(|known| known.fits(path)).map_or(0, |known| known.read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_key_as_this_version_writes_it_is_taken_without_parsing() {
+        let digits = "00112233445566778899aabbccddeeff";
+        let key = first_key(format!("{{\"key\":\"{digits}\",\"workload\":1}}").as_bytes());
+        assert_eq!(key.map(|key| key.to_vec()), Some(key_bytes(digits)));
+        for json in [
+            format!("{{\"key\":\"{}\"}}", digits.to_uppercase()),
+            format!("{{\"key\":\"{digits}0\"}}"),
+            format!("{{\"key\":\"{}\"}}", &digits[1..]),
+            format!("{{ \"key\":\"{digits}\"}}"),
+            format!("{{\"key\":\"{digits}\""),
+            "{\"key\":\"\u{e4}".into(),
+        ] {
+            assert_eq!(first_key(json.as_bytes()), None, "{json}");
+        }
+    }
 }

@@ -40,10 +40,10 @@ fn indexed(
         // The store is read-only, or another process is indexing it: the part that is not indexed is scanned.
         let _ = index.update(segments);
         let known = index.known()?;
-        let mut found = Results::default();
+        let (mut found, mut lines) = (Results::default(), index::Segments::default());
         for key in keys {
             for location in index.locations(&folder, key)? {
-                let line = index::read_line(&location).unwrap_or_default();
+                let line = lines.line(&location).unwrap_or_default();
                 match Record::from_line(&line) {
                     Ok(record) if record.key == **key => drop(found.add(record)),
                     Ok(_) => {}
@@ -209,6 +209,24 @@ mod tests {
         assert_eq!(numbers(&store, &[1, 20]), (vec![20], vec![]));
         fs::write(&path, record(20).to_line()).unwrap();
         assert_eq!(numbers(&store, &[20, 21]), (vec![20], vec![]));
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_named_when_it_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = store(folder.path());
+        fill(&store, 0..3);
+        let json = format!("{{\"key\":\"{}\",\"old\":1}}", record(7).key);
+        let line = format!("{:08x} {json}\n", crc32fast::hash(json.as_bytes()));
+        fs::OpenOptions::new()
+            .append(true)
+            .open(segment(&store))
+            .unwrap()
+            .write_all(line.as_bytes())
+            .unwrap();
+        for _ in 0..2 {
+            assert_eq!(numbers(&store, &[1, 7]), (vec![1], vec![4]));
+        }
     }
 
     #[test]
