@@ -160,3 +160,48 @@ fn failed_runs_of_a_sensitivity_are_a_failure_and_say_why() {
     assert_eq!(order.status.code(), Some(2), "{}", text(&order.stdout));
     assert!(text(&order.stderr).contains("do not enclose 1"), "{}", text(&order.stderr));
 }
+
+#[test]
+fn a_root_folder_is_all_that_the_program_sees_and_part_of_the_result() {
+    let experiment = QUEENS.replace("program = \"queens\"", "root = \"tree\"\nprogram = \"bin/queens\"");
+    let study = Study::new(&experiment);
+    assert_eq!(study.output("run", &[]).status.code(), Some(2), "there is no such folder");
+    fs::create_dir_all(study.path("tree/bin")).unwrap();
+    fs::copy(guest("queens"), study.path("tree/bin/queens")).unwrap();
+    let points = || {
+        let json: serde_json::Value =
+            serde_json::from_str(&study.success("points", &["--format", "json"])).unwrap();
+        json[0]["key"].as_str().unwrap().to_string()
+    };
+    let before = points();
+    study.success("check", &[]);
+    assert!(study.success("run", &[]).contains("1 points run"));
+    // Only the path changes, not the contents.
+    fs::rename(study.path("tree"), study.path("moved")).unwrap();
+    fs::write(study.path("file.toml"), experiment.replace("\"tree\"", "\"moved\"")).unwrap();
+    assert_eq!(points(), before);
+    fs::write(study.path("moved/data"), "more").unwrap();
+    let after = points();
+    assert_ne!(after, before);
+    study.success("run", &[]);
+    // A bundle has the folder, and runs again elsewhere.
+    let bundle = study.path("x.tar");
+    study.success("bundle", &["--out", bundle.to_str().unwrap()]);
+    fs::remove_dir_all(study.path("moved")).unwrap();
+    let verified = EXPERIMENT.command(&["verify"]).arg(&bundle).output().unwrap();
+    assert!(verified.status.success(), "{}{}", text(&verified.stdout), text(&verified.stderr));
+    fs::create_dir(study.path("moved")).unwrap();
+    std::os::unix::fs::symlink("queens", study.path("moved/link")).unwrap();
+    fs::write(
+        study.path("file.toml"),
+        experiment.replace("\"tree\"", "\"moved\"").replace("bin/queens", "absent"),
+    )
+    .unwrap();
+    let failed = study.output("run", &[]);
+    assert_eq!(failed.status.code(), Some(1), "{}{}", text(&failed.stdout), text(&failed.stderr));
+    let both = experiment.replace("argument = \"4\"", "argument = \"4\"\nfiles = [\"queens\"]");
+    fs::write(study.path("file.toml"), both).unwrap();
+    let refused = study.output("run", &[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stdout));
+    assert!(text(&refused.stderr).contains("put them into that folder"), "{}", text(&refused.stderr));
+}

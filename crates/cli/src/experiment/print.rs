@@ -250,7 +250,11 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
         let experiment = campaign.experiment;
         for point in &campaign.points {
             let state = format!("{:?}", Campaign::state(point, &results)).to_lowercase();
-            rows.push(row([point.key.as_str(), &state, &point.label()]));
+            // Only the form that is printed: there may be a million points.
+            if format == Format::Table {
+                rows.push(row([point.key.as_str(), &state, &point.label()]));
+                continue;
+            }
             let machine = point.machine.as_ref().map(|m| &m.name);
             objects.push(json!({ "experiment": experiment.parts().name, "key": point.key, "state": state, "machine": machine,
                 "parameters": point.parameters }));

@@ -38,6 +38,8 @@ pub struct PointMachine {
     pub name: String,
     /// The machine file with all defaults and the point's changes. A changed machine has a different name.
     pub text: Arc<str>,
+    /// Digest of this text. Many points share it.
+    pub digest: Arc<str>,
     /// Why the changes are invalid. The text then contains the original and the changes.
     pub refused: Option<String>,
 }

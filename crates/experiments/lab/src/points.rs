@@ -87,7 +87,7 @@ impl Experiment {
         point.key = Key::of(&serde_json::json!({
             "workload": point.workload,
             "revision": workload.revision(),
-            "machine": point.machine.as_ref().map(|m| digest(m.text.as_bytes())),
+            "machine": point.machine.as_ref().map(|m| &*m.digest),
             "parameters": point.result_parameters(),
             "inputs": inputs,
             "version": version,
@@ -220,7 +220,8 @@ impl Experiment {
                 (format!("{}\n{inputs}", machine.to_toml()), Some(format!("machine {name} {message}")))
             }
         };
-        let point_machine = PointMachine { name: name.into(), text: text.into(), refused };
+        let digest = digest(text.as_bytes()).into();
+        let point_machine = PointMachine { name: name.into(), text: text.into(), digest, refused };
         known.insert(inputs, point_machine.clone());
         Ok(point_machine)
     }

@@ -1,13 +1,17 @@
-//! The files of a point: its program, and the input files that it names.
+//! The files of a point: its program, and the input files that it names. `root` has those of a root folder.
 
+use super::root::root;
 use longma_lab::{Failure, Point, Setting};
 use longma_shipped::GuestError;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 use tempfile::TempDir;
 
-/// Path of the program's file.
+/// Path of the program's file; with a root folder, the path that the program itself would use.
 pub(super) fn program(point: &Point) -> PathBuf {
+    if root(point).is_some() {
+        return format!("/{}", name(point).trim_start_matches('/')).into();
+    }
     // `inputs` reports a guest that cannot be used, before any point runs.
     program_path(point).unwrap_or_else(|_| name(point).into())
 }
@@ -30,6 +34,11 @@ pub(super) fn program_path(point: &Point) -> Result<PathBuf, Failure> {
 /// The input files: the name that the program opens, and the path on this host.
 pub(super) fn input_files(point: &Point) -> Result<Vec<(String, PathBuf)>, Failure> {
     let Some(Setting::Texts(names)) = point.parameter("files") else { return Ok(Vec::new()) };
+    if root(point).is_some() && !names.is_empty() {
+        return Err(Failure::refused(
+            "`files` are not for programs with a `root`: put them into that folder",
+        ));
+    }
     let is_inside = |name: &str| {
         let mut parts = Path::new(name).components();
         !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))

@@ -4,15 +4,17 @@
 //! docs/src/reference/run.md describes `longma run` and its statistics.
 
 mod inputs;
+mod parameters;
 mod rehearsal;
+mod root;
 
 use inputs::{input_files, name, program, program_path, working_folder};
 use longma_lab::{
-    Failure, FailureKind, InputFile, Kind, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload,
-    digest,
+    Failure, FailureKind, InputFile, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
 };
 use longma_locks::IgnorePoison;
 use regex::Regex;
+use root::{copied_root, root, root_files};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
@@ -26,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant, SystemTime};
+use tempfile::TempDir;
 
 /// Exit status of `longma run` if the host lacks a resource.
 pub const HOST_FAULT_STATUS: u8 = 124;
@@ -56,138 +59,19 @@ pub struct Program {
     longma: PathBuf,
     parameters: Vec<Parameter>,
     digests: Mutex<BTreeMap<PathBuf, (SystemTime, u64, String)>>,
+    /// Digests of the built-in guests by name.
+    guests: Mutex<BTreeMap<String, String>>,
 }
 
 impl Program {
     /// Creates the workload. `longma` is the path of the command.
     pub fn new(longma: impl Into<PathBuf>) -> Self {
-        let parameter = |name, kind, default: Option<Setting>, description| Parameter {
-            name,
-            kind,
-            default,
-            description,
-        };
-        let none = || Some(Setting::Texts(Vec::new()));
-        let levels = Kind::Word(&["functional", "cache", "timing"]);
-        let parameters = vec![
-            parameter(
-                "program",
-                Kind::Text,
-                None,
-                "the program's file, relative to `folder`, or `guests:NAME` for a shipped program; then its first arguments after spaces, without quoting",
-            ),
-            parameter(
-                "folder",
-                Kind::Text,
-                Some("".into()),
-                "folder of the programs, relative to the experiment file's folder; not part of a result",
-            ),
-            parameter(
-                "variant",
-                Kind::Text,
-                Some("".into()),
-                "added to the file's name: `-lasx` for a build with vectors",
-            ),
-            parameter("arguments", Kind::Texts, none(), "further arguments"),
-            parameter(
-                "argument",
-                Kind::Text,
-                Some("".into()),
-                "its first argument, for sweeps; omitted if empty",
-            ),
-            parameter(
-                "files",
-                Kind::Texts,
-                none(),
-                "files that the program reads, relative to `folder`; copies of them are all that its current folder has, \
-                    and their contents are part of a result",
-            ),
-            parameter("level", levels, Some("functional".into()), "level of detail of the model"),
-            parameter(
-                "roi",
-                Kind::Flag,
-                Some(Setting::Flag(false)),
-                "count only the program's region of interest",
-            ),
-            parameter(
-                "warm",
-                Kind::Text,
-                Some("".into()),
-                "with `roi`: the models are warmed by this many million instructions before the region, \
-                    or the caches by `all`; 20, as in `longma run`, if empty",
-            ),
-            parameter(
-                "sample",
-                Kind::Text,
-                Some("".into()),
-                "with level `timing`: time a sample of the program, as the plan of `longma run --sample` states; \
-                    all of it if empty",
-            ),
-            parameter(
-                "core",
-                Kind::Text,
-                Some("".into()),
-                "timing model of the cores; the machine file's if empty",
-            ),
-            parameter(
-                "numa",
-                Kind::Text,
-                Some("".into()),
-                "page placement; the default of `longma run` if empty",
-            ),
-            parameter(
-                "cpu",
-                Kind::Text,
-                Some("".into()),
-                "the cores it may use, such as 0,2-3; all if empty",
-            ),
-            parameter(
-                "seed",
-                Kind::Integer,
-                Some(Setting::Integer(1)),
-                "seed of the simulation's random choices",
-            ),
-            parameter(
-                "stack_offset",
-                Kind::Integer,
-                Some(Setting::Integer(0)),
-                "lowers the initial stack by this many bytes, a multiple of 16, to vary memory layout",
-            ),
-            parameter(
-                "translation",
-                Kind::Text,
-                Some("".into()),
-                "optimizations of the translation of a program for another architecture, in the syntax of \
-                    `longma run --translation`; the default if empty",
-            ),
-            parameter(
-                "wire",
-                Kind::Named,
-                Some(Setting::Named(BTreeMap::new())),
-                "the TCP sender at the other end of a MAC's wire: `device`, one or several separated by \
-                    spaces, and the keys of `longma run --wire`; no sender if empty",
-            ),
-            parameter(
-                "environment",
-                Kind::Named,
-                Some(Setting::Named(BTreeMap::new())),
-                "its whole environment",
-            ),
-            parameter(
-                "prints",
-                Kind::Named,
-                Some(Setting::Named(BTreeMap::new())),
-                "metrics that it prints: regular expressions whose first group is the number; `host.NAME` \
-                    if it depends on the host's speed",
-            ),
-            parameter(
-                "status",
-                Kind::Integer,
-                Some(Setting::Integer(0)),
-                "the exit status of a run that succeeds",
-            ),
-        ];
-        Self { longma: longma.into(), parameters, digests: Mutex::default() }
+        Self {
+            longma: longma.into(),
+            parameters: parameters::all(),
+            digests: Mutex::default(),
+            guests: Mutex::default(),
+        }
     }
 
     /// Converts another workload's point into one for this workload. All parameters have their defaults, except those
@@ -205,8 +89,8 @@ impl Program {
         inner
     }
 
-    /// The command that runs `point`, or only sets it up if `setup_only`.
-    fn command(&self, point: &Point, files: &Files, setup_only: bool) -> Command {
+    /// The command that runs `point` in its root folder or a copy, or only sets it up if `setup_only`.
+    fn command(&self, point: &Point, files: &Files, root: Option<&Path>, setup_only: bool) -> Command {
         let mut command = Command::new(&self.longma);
         command.arg("run").args(setup_only.then_some("--measures"));
         if point.machine.is_some() {
@@ -230,6 +114,9 @@ impl Program {
         if let Some(Setting::Named(variables)) = point.parameter("environment") {
             // Pass variables to the program and not to the emulator, because they may affect the host's dynamic linker.
             command.args(variables.iter().map(|(name, value)| format!("--env={name}={value}")));
+        }
+        if let Some(root) = root {
+            command.arg("--root").arg(std::path::absolute(root).unwrap_or_else(|_| root.into()));
         }
         // The run may have another current folder.
         let file = program(point);
@@ -290,17 +177,18 @@ impl Workload for Program {
     }
 
     fn location_parameters(&self) -> &'static [&'static str] {
-        &["folder"]
+        &["folder", "root"]
     }
 
     fn inputs(&self, point: &Point) -> Result<BTreeMap<String, String>, Failure> {
         if point.text("program").trim().is_empty() {
             return Err(Failure::refused("`program` is empty"));
         }
-        let path = program_path(point)?;
-        let digest = self.digest(&path).map_err(|error| {
-            Failure::refused(format!("cannot read the program {}: {error}", path.display()))
-        })?;
+        if let Some(root) = root(point) {
+            input_files(point)?;
+            return self.root_inputs(point, &root);
+        }
+        let digest = self.program_digest(point)?;
         let mut inputs = BTreeMap::from([("program".into(), digest)]);
         for (name, path) in input_files(point)? {
             let digest = self.digest(&path).map_err(|error| {
@@ -312,6 +200,9 @@ impl Workload for Program {
     }
 
     fn files(&self, point: &Point) -> Result<Vec<InputFile>, Failure> {
+        if let Some(root) = root(point) {
+            return root_files(point, &root);
+        }
         let (path, name) = (program_path(point)?, name(point));
         let is_built_in = name.starts_with(longma_shipped::PREFIX);
         let in_folder = || Path::new(point.text("folder")).join(&name).display().to_string();
@@ -334,7 +225,9 @@ impl Workload for Program {
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let patterns = patterns(point)?;
         let mut files = Files::new(point)?;
-        let mut command = self.command(point, &files, false);
+        let root = copied_root(point)?;
+        let root = root.as_ref().map(TempDir::path);
+        let mut command = self.command(point, &files, root, false);
         let folder = working_folder(point)?;
         if let Some(folder) = &folder {
             command.current_dir(folder.path());
@@ -372,6 +265,23 @@ impl Workload for Program {
 }
 
 impl Program {
+    /// Digest of the program. That of a built-in guest stays the same, so that it is extracted once and not for each of
+    /// many points.
+    fn program_digest(&self, point: &Point) -> Result<String, Failure> {
+        let name = name(point);
+        if let Some(digest) = self.guests.lock().ignore_poison().get(&name) {
+            return Ok(digest.clone());
+        }
+        let path = program_path(point)?;
+        let digest = self.digest(&path).map_err(|error| {
+            Failure::refused(format!("cannot read the program {}: {error}", path.display()))
+        })?;
+        if name.starts_with(longma_shipped::PREFIX) {
+            self.guests.lock().ignore_poison().insert(name, digest.clone());
+        }
+        Ok(digest)
+    }
+
     /// Digest of a file, cached until the file changes.
     fn digest(&self, path: &Path) -> io::Result<String> {
         let about = std::fs::metadata(path)?;
@@ -612,7 +522,7 @@ mod tests {
             time_limit: None,
         };
         let files = Files::new(&point).unwrap();
-        let command = Program::new("longma").command(&point, &files, false);
+        let command = Program::new("longma").command(&point, &files, None, false);
         assert_eq!(command.get_envs().count(), 0);
         let given: Vec<_> = command.get_args().collect();
         assert!(given.contains(&"--env=LD_PRELOAD=/tmp/x.so".as_ref()), "{given:?}");

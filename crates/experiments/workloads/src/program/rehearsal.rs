@@ -3,8 +3,9 @@
 //!
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 
+use super::root::root;
 use super::{Files, Program, describe_failure, is_host_failure, patterns, program, run_child};
-use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop, digest};
+use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop};
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -24,8 +25,8 @@ impl Program {
         if let Some(Setting::Named(variables)) = parameters.get_mut("environment") {
             variables.values_mut().for_each(String::clear);
         }
-        let machine = point.machine.as_ref().map(|machine| digest(machine.text.as_bytes()));
-        json!([machine, parameters, program(point)]).to_string()
+        let machine = point.machine.as_ref().map(|machine| &*machine.digest);
+        json!([machine, parameters, program(point), root(point)]).to_string()
     }
 
     pub(super) fn rehearsal_of(&self, point: &Point) -> Result<Rehearsal, Failure> {
@@ -43,7 +44,8 @@ impl Program {
     /// Lists the metrics of the run.
     fn measures(&self, point: &Point) -> Result<Vec<Measure>, Failure> {
         let files = Files::new(point)?;
-        let mut command = self.command(point, &files, true);
+        let root = root(point);
+        let mut command = self.command(point, &files, root.as_deref(), true);
         let ended = run_child(&mut command, Some(TIME_LIMIT), &Stop::default())?;
         if !ended.status.success() {
             let kind = if is_host_failure(&ended) { FailureKind::Host } else { FailureKind::Refused };
@@ -74,6 +76,11 @@ impl Program {
 fn environment(point: &Point, rehearsal: &mut Rehearsal) -> Result<(), Failure> {
     let Some(Setting::Named(variables)) = point.parameter("environment") else { return Ok(()) };
     if variables.is_empty() {
+        return Ok(());
+    }
+    if root(point).is_some() {
+        // Other programs in the folder may use them.
+        rehearsal.used.extend(variables.keys().map(|name| format!("environment.{name}")));
         return Ok(());
     }
     let path = program(point);
