@@ -205,3 +205,20 @@ fn a_root_folder_is_all_that_the_program_sees_and_part_of_the_result() {
     assert_eq!(refused.status.code(), Some(2), "{}", text(&refused.stdout));
     assert!(text(&refused.stderr).contains("put them into that folder"), "{}", text(&refused.stderr));
 }
+
+#[test]
+fn values_and_failures_cannot_add_lines_to_the_output() {
+    let study = Study::new(
+        &QUEENS
+            .replace("TITLE", "t\\nforged: 0")
+            .replace("argument = \"4\"", "status = 7\n[sweep]\nargument = [\"4\", \"5\\nforged: 1\"]"),
+    );
+    for verb in ["points", "run"] {
+        let output = study.output(verb, &[]);
+        let (shown, errors) = (text(&output.stdout), text(&output.stderr));
+        assert!(
+            shown.contains("forged: 1") && !format!("\n{shown}{errors}").contains("\nforged"),
+            "{verb}: {shown}{errors}"
+        );
+    }
+}

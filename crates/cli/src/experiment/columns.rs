@@ -94,7 +94,7 @@ fn parameters(table: &Table, shown: usize) -> Vec<Column> {
             .rows
             .iter()
             .take(shown)
-            .map(|row| table.names.value(name, &row.settings[index]))
+            .map(|row| longma_text::sanitize(&table.names.value(name, &row.settings[index])))
             .collect(),
         is_number: false,
         max_heading_lines: usize::MAX,

@@ -7,7 +7,7 @@ use longma_lab::{
     Campaign, Chapter, Experiment, Registry, Results, Table, Verdict, compare as compare_with_published,
     page, write_atomically,
 };
-use longma_text::{is_control_or_invisible, sanitize_lines};
+use longma_text::{is_control_or_invisible, sanitize, sanitize_lines};
 use serde_json::{Value, json};
 use std::fmt::{Display, Write as _};
 use std::path::Path;
@@ -20,6 +20,11 @@ pub fn show(text: &str) -> Outcome {
 /// Prints a message to standard error.
 pub fn warn(message: &dyn Display) {
     eprintln!("longma: {}", sanitize_lines(&message.to_string()));
+}
+
+/// Indents all lines except the first. A program's message cannot look like lines of this command.
+fn indent(text: &str) -> String {
+    text.replace('\n', "\n  ")
 }
 
 /// Formats rows as a table whose last `right` columns are right-aligned.
@@ -120,7 +125,8 @@ pub fn check(which: &Which, file_only: bool, registry: &Registry, format: Format
 pub fn report_store_problems(results: &Results) {
     results.damage.iter().for_each(|damage| warn(damage));
     for contradiction in &results.contradictions {
-        warn(&format_args!("{contradiction}; the first of each is used"));
+        // Names of metrics come from the store, which others may have written.
+        warn(&sanitize(&format!("{contradiction}; the first of each is used")));
     }
 }
 
@@ -129,7 +135,8 @@ pub fn report_faults(outcome: &longma_lab::Outcome) {
     /// Maximum number of faults shown. Points often fail for the same reason.
     const SHOWN: usize = 5;
     for fault in outcome.faults.iter().take(SHOWN) {
-        warn(&format_args!("a point failed because of the host ({}): {}", fault.point, fault.failure));
+        let text = format!("a point failed because of the host ({}): {}", fault.point, fault.failure);
+        warn(&indent(&text));
     }
     if !outcome.faults.is_empty() {
         let count = outcome.faults.len();
@@ -153,7 +160,7 @@ pub fn report_faults(outcome: &longma_lab::Outcome) {
 pub fn results(campaign: &Campaign<'_>, table_of: &Table, outcome: &longma_lab::Outcome) -> String {
     let experiment = campaign.experiment;
     let parts = experiment.parts();
-    let mut out = format!("{}\n", parts.title);
+    let mut out = format!("{}\n", sanitize(&parts.title));
     let summarized = table_of.summarized(campaign);
     if !table_of.rows.is_empty() {
         out.push_str(&result_rows(&summarized, table_of));
@@ -193,7 +200,7 @@ fn result_rows(table_of: &Table, points: &Table) -> String {
     // Points often fail for the same reason, so show only a few failures.
     let failures = points.rows.iter().filter_map(|row| Some((points.label(row), row.failure.as_ref()?)));
     for (label, failure) in failures.take(5) {
-        let _ = writeln!(out, "failed: {label}: {failure}");
+        let _ = writeln!(out, "{}", indent(&format!("failed: {}: {failure}", sanitize(&label))));
     }
     out
 }
@@ -252,7 +259,7 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
             let state = format!("{:?}", Campaign::state(point, &results)).to_lowercase();
             // Only the form that is printed: there may be a million points.
             if format == Format::Table {
-                rows.push(row([point.key.as_str(), &state, &point.label()]));
+                rows.push(row([point.key.as_str(), &state, &sanitize(&point.label())]));
                 continue;
             }
             let machine = point.machine.as_ref().map(|m| &m.name);

@@ -114,7 +114,7 @@ struct Shown {
 impl Shown {
     fn add(&mut self, experiment: &Experiment, sensitivity: &Sensitivity<'_>, results: &longma_lab::Results) {
         let parts = experiment.parts();
-        let _ = writeln!(self.text, "{}", parts.title);
+        let _ = writeln!(self.text, "{}", longma_text::sanitize(&parts.title));
         let headings = ["at", "metric", "unit", "unchanged", "parameter", "value", "source"];
         let ends = ["low_value", "low", "high_value", "high", "span", "error"];
         let mut rows = vec![headings.iter().chain(&ends).map(|text| text.to_string()).collect::<Vec<_>>()];

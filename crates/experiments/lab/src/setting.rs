@@ -36,6 +36,11 @@ impl Setting {
         }
     }
 
+    /// The number, also of cycles, which are a quantity of machine files only.
+    pub(crate) fn amount(&self) -> Option<f64> {
+        self.number().or_else(|| self.text().and_then(cycles))
+    }
+
     /// The text, if it is one.
     pub fn text(&self) -> Option<&str> {
         match self {
@@ -43,6 +48,11 @@ impl Setting {
             _ => None,
         }
     }
+}
+
+/// The number of `14 cycles`.
+pub(crate) fn cycles(text: &str) -> Option<f64> {
+    text.strip_suffix(" cycles").or_else(|| text.strip_suffix(" cycle"))?.parse().ok()
 }
 
 /// Parses any quantity in its base unit.

@@ -5,7 +5,6 @@ use super::sweep::combinations;
 use super::{Axis, ExperimentFile, Figure};
 use crate::machines::{edit_machine, is_of_machine, machine_edits};
 use crate::read::{Map, Name, Problems, SourcePositions, part};
-use crate::sensitivity::number;
 use crate::setting::Setting;
 use longma_topology::Machine;
 
@@ -68,7 +67,7 @@ fn check_range(name: &str, values: &[Setting]) -> Result<(), (String, String)> {
     if low == high {
         return Err((format!("the range of `{name}` has twice the same value"), "give two values".into()));
     }
-    match number(low).zip(number(high)) {
+    match low.amount().zip(high.amount()) {
         Some((low_number, high_number)) if low_number > high_number => {
             let message = format!("the low value of `{name}`, {low}, is above the high one, {high}");
             Err((message, "give the low value first".into()))

@@ -1,6 +1,6 @@
 //! Finds the estimates of a machine: parameters whose source is of the kind `estimate`.
 
-use crate::setting::Setting;
+use crate::setting::{Setting, cycles};
 use longma_topology::Machine;
 use longma_topology::parts::SourceKind;
 use toml::{Table, Value};
@@ -83,17 +83,7 @@ fn setting(value: &Value) -> Option<Setting> {
         Value::String(text) => Setting::Text(text.clone()),
         _ => return None,
     };
-    number(&setting).filter(|number| *number > 0.0).map(|_| setting)
-}
-
-/// The number, also of cycles, which are a quantity of machine files only.
-pub(crate) fn number(setting: &Setting) -> Option<f64> {
-    setting.number().or_else(|| setting.text().and_then(cycles))
-}
-
-/// The number of `14 cycles`.
-fn cycles(text: &str) -> Option<f64> {
-    text.strip_suffix(" cycles").or_else(|| text.strip_suffix(" cycle"))?.parse().ok()
+    setting.amount().filter(|number| *number > 0.0).map(|_| setting)
 }
 
 /// The setting times `factor`; `None` if a whole number stays the same.
@@ -135,7 +125,7 @@ mod tests {
             of("machine.caches.l2.latency").map(|one| one.value.to_string()).as_deref(),
             Some("14 cycles")
         );
-        assert!(found.iter().all(|one| number(&one.value).is_some_and(|number| number > 0.0)));
+        assert!(found.iter().all(|one| one.value.amount().is_some_and(|number| number > 0.0)));
     }
 
     #[test]

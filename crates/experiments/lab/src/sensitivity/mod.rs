@@ -13,7 +13,6 @@ use crate::points::PointError;
 use crate::setting::Setting;
 use crate::store::Results;
 use crate::workload::Registry;
-pub(crate) use estimates::number;
 use estimates::scaled;
 use longma_topology::Machine;
 use std::collections::{BTreeMap, BTreeSet};
