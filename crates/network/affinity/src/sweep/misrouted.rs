@@ -19,6 +19,9 @@ const MIN_OTHER_SHARE: f64 = 0.5;
 const MIN_FLOW_SOFTIRQ_SHARE: f64 = 0.05;
 /// Minimum number of events for a conclusion.
 const MIN_EVENTS: f64 = 100.0;
+/// Maximum size of a packet in bytes, with BIG TCP (GRO_MAX_SIZE). Packets are counted for the whole host: if there are
+/// fewer than the flow's rate needs at this size, they are others'.
+const MAX_PACKET: f64 = 524_280.0;
 
 /// A flow that was processed on a CPU other than the one to which it was steered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -74,9 +77,11 @@ impl Sample {
         }
         let (kernel, flow) = (&self.kernel, self.pair.flow);
         let of = |what, counts: &BTreeMap<u32, u64>, min_share| misrouted(what, counts, flow, min_share);
+        let bytes = self.rate.map_or(0.0, |rate| rate.gbps) * 1e9 / 8.0 * kernel.seconds;
+        let are_of_flow = sum(&kernel.packets) >= bytes / MAX_PACKET;
         let interrupts =
             (!is_software).then(|| of(Evidence::Interrupts, &kernel.queue_interrupts, MIN_FLOW_SHARE));
-        let packets = of(Evidence::Packets, &kernel.packets, MIN_FLOW_SHARE);
+        let packets = of(Evidence::Packets, &kernel.packets, MIN_FLOW_SHARE).filter(|_| are_of_flow);
         let softirqs = || of(Evidence::Softirqs, &kernel.receptions, MIN_FLOW_SOFTIRQ_SHARE);
         let is_counted = !kernel.packets.is_empty();
         interrupts.flatten().or(packets).or_else(|| softirqs().filter(|_| !is_counted))
@@ -166,6 +171,13 @@ mod tests {
         // Nothing was counted.
         assert_eq!(sample(&[(2, 20)], &[], &[]).misrouted(true), None);
         assert!(!sample(&[(2, 20)], &[], &[]).shows_arrival());
+        // Too few packets for the rate are not the flow's: the load uses another path, or no network.
+        let mut foreign = sample(&[(2, 300)], &[], &[]);
+        foreign.rate = Some(crate::load::Rate { gbps: 5.0, ..Default::default() });
+        foreign.kernel.seconds = 0.75;
+        assert_eq!(foreign.misrouted(true), None);
+        foreign.kernel.packets = [(2, 3000)].into();
+        assert!(foreign.misrouted(true).is_some());
         // With RPS, interrupts stay where they are.
         assert_eq!(sample(&[(1, 9000)], &[], &[(2, 9000)]).misrouted(true), None);
         // RFS moves packets to the application's CPU.
