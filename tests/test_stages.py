@@ -26,6 +26,8 @@ STAGES = {
     "nextest": "echo '     Summary [   1.200s] 7 tests run: 7 passed (1 slow), 2 skipped'; echo 'test result: ok. 2 passed; 0 failed'",
     "hangs": "echo '     TIMEOUT [ 600.000s] longma-x::y z'; echo '     Summary [ 600.200s] 9 tests run: 6 passed, 2 failed, 1 timed out, 0 skipped'; false",
     "waits": "until [ -e slow.ended ]; do sleep 0.1; done",
+    "left": "touch left; until [ -e right ]; do sleep 0.1; done",
+    "right": "touch right; until [ -e left ]; do sleep 0.1; done",
     "without": "echo 'skipped: there is no such tool'",
     "slow": "sh -c 'echo $$ >pid; sleep 61' | cat",
 }
@@ -44,7 +46,7 @@ class Stages(unittest.TestCase):
         (self.folder / "test").chmod(0o755)
         text = (ROOT / "test").read_text()
         functions = text[text.index("# count WORD FILE") : text.index('if [ "${1:-}" = --stage ]')]
-        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() ending= keep_going={keep_going}\ndeclare -A limits=({limits})\n"
+        script = f"set -uo pipefail\nroot='{self.folder}' logs='{self.folder}' passed=0 failed=0 limit={limit} lines=() notes=() lanes=() ending= keep_going={keep_going}\ndeclare -A limits=({limits})\n"
         script += "advice() { echo none; }\n" + functions + f"\n{runs}\nsummary\necho continued\n"
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
         return done.stdout
@@ -60,7 +62,7 @@ class Stages(unittest.TestCase):
         self.assertNotIn("continued", output)
 
     def test_all_stages_run_and_the_failed_are_counted_with_keep_going(self):
-        output = self.script("start_second_lane half fine; run_stage half; run_stage fine; report_second_lane half fine", keep_going="yes")
+        output = self.script("start_lane half fine; run_stage half; run_stage fine; report_lanes", keep_going="yes")
         self.assertIn("\n14 passed, 4 failed\ncontinued", output)
 
     def test_a_test_that_hangs_is_counted_and_named(self):
@@ -98,27 +100,31 @@ class Stages(unittest.TestCase):
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
-    def test_the_second_lane_is_reported_in_order_and_counted(self):
-        output = self.script("start_second_lane fine python; run_stage quiet; report_second_lane fine python")
-        self.assertEqual(re.findall(r"^(\w+) +ok ", output, re.M), ["quiet", "fine", "python"] * 2)
-        self.assertIn("\n9 passed, 0 failed\ncontinued", output)
+    def test_the_lanes_are_reported_in_order_and_counted(self):
+        output = self.script("start_lane fine python; start_lane chatty; run_stage quiet; report_lanes")
+        self.assertEqual(re.findall(r"^(\w+) +ok ", output, re.M), ["quiet", "fine", "python", "chatty"] * 2)
+        self.assertIn("\n11 passed, 0 failed\ncontinued", output)
 
-    def test_a_failure_in_the_second_lane_ends_the_run(self):
-        output = self.script("start_second_lane half fine; run_stage quiet; report_second_lane half fine")
+    def test_lanes_run_beside_each_other(self):
+        output = self.script("start_lane left; start_lane right; run_stage quiet; report_lanes")
+        self.assertIn("\n3 passed, 0 failed\ncontinued", output)
+
+    def test_a_failure_in_a_lane_ends_the_run(self):
+        output = self.script("start_lane half fine; run_stage quiet; report_lanes")
         self.assertIn("\n5 passed, 2 failed\n", output)
         self.assertNotIn("continued", output)
         self.assertFalse((self.folder / "fine.ended").exists())
 
     def test_only_a_stage_over_its_time_limit_is_killed(self):
-        output = self.script("start_second_lane slow; run_stage waits; report_second_lane slow", limits="[slow]=2 [waits]=50")
+        output = self.script("start_lane slow; run_stage waits; report_lanes", limits="[slow]=2 [waits]=50")
         self.assertRegex(output, r"waits +ok")
         self.assertIn("slow took over 2 s", output)
         pid = (self.folder / "pid").read_text().strip()
         self.assertFalse(pathlib.Path(f"/proc/{pid}").exists())
 
-    def test_the_second_lane_is_killed_with_the_run(self):
+    def test_the_lanes_are_killed_with_the_run(self):
         begun = time.monotonic()
-        output = self.script("start_second_lane slow; sleep 1; run_stage half; report_second_lane slow")
+        output = self.script("start_lane slow; sleep 1; run_stage half; report_lanes")
         self.assertNotIn("continued", output)
         self.assertLess(time.monotonic() - begun, 20)
         pid = (self.folder / "pid").read_text().strip()
@@ -139,9 +145,11 @@ class Consistency(unittest.TestCase):
         self.assertEqual(set(self.array("stages")) - set(run), set(), "stages that no push runs")
         self.assertEqual(set(run) - known, set(), "there are no such stages")
 
-    def test_the_second_lane_consists_of_stages_after_the_build(self):
+    def test_the_lanes_consist_of_stages_after_the_build(self):
         stages = self.array("stages")
-        self.assertEqual(set(self.array("second_lane")) - set(stages[stages.index("build") + 1 :]), set())
+        lanes = [*self.array("first_lane"), *self.array("second_lane")]
+        self.assertEqual(set(lanes) - set(stages[stages.index("build") + 1 :]), set())
+        self.assertEqual(len(lanes), len(set(lanes)), "a stage is in two lanes")
 
     def test_every_stage_has_a_function_and_a_row_in_the_readme(self):
         stages = {*self.array("stages"), *self.array("long_stages"), "quick"}
