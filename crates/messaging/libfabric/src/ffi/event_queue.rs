@@ -116,6 +116,9 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 }
 
 /// Passes the next event to the program.
+///
+/// # Safety
+/// `number` is null or can be written, and `buffer` is null or has `length` bytes that can be written.
 unsafe fn deliver(
     events: &mut VecDeque<Event>,
     number: *mut u32,
