@@ -4,8 +4,8 @@
 use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, figures, find, print, status};
 use longma_bundle::{
-    BundleError, BundledExperiment, Contents, Drawn, FIGURES, Limits, Manifest, Original, RESULTS,
-    Verification, changed_inputs, collect, compare_drawn, complete, inside, local_keys, unpack,
+    BundleError, BundledExperiment, Contents, FIGURES, Limits, Manifest, Original, RESULTS, Rendered,
+    Verification, changed_inputs, collect, compare_rendered, complete, inside, local_keys, unpack,
 };
 use longma_command_line::output::print_json;
 use longma_lab::{
@@ -69,7 +69,7 @@ pub fn bundle(which: &Which, out: &Path, registry: &Registry) -> Outcome {
     let keys: BTreeSet<_> = campaigns.iter().flat_map(Campaign::keys).collect();
     let mut generated = Contents::new();
     generated.insert(format!("{RESULTS}/segments/bundle.records"), results.lines(keys).into_bytes());
-    generated.extend(drawn(&collected.experiments, campaigns, &results)?);
+    generated.extend(rendered(&collected.experiments, campaigns, &results)?);
     let made_by = which.bundle_command(out);
     let contents = complete(collected, generated, &longma(), &made_by).map_err(failed)?;
     longma_bundle::write(&contents, out, Limits::default()).map_err(failed)?;
@@ -84,7 +84,7 @@ pub fn bundle(which: &Which, out: &Path, registry: &Registry) -> Outcome {
 }
 
 /// The files that are made from results: the report with its figures and tables, and the introduction.
-fn drawn(
+fn rendered(
     experiments: &[BundledExperiment],
     campaigns: Vec<Campaign<'_>>,
     results: &Results,
@@ -186,14 +186,14 @@ pub fn verify(arguments: &VerifyArguments, registry: &Registry) -> Outcome {
             return Ok(ExitCode::from(status::INTERRUPTED));
         }
     }
-    let files = verifier.drawn(&manifest, campaigns)?;
+    let files = verifier.rendered(&manifest, campaigns)?;
     let differ = contradict
         || verified.iter().any(|one| one.equal < one.compared || one.missing > 0)
         || files.as_ref().is_some_and(|files| !files.different.is_empty());
     match arguments.format {
         Format::Table => print::show(&describe(&manifest, &verified, files.as_ref()))?,
         Format::Json => print_json(
-            &json!({ "bundle_by": manifest.longma, "verified_by": longma(), "experiments": verified, "drawn": files }),
+            &json!({ "bundle_by": manifest.longma, "verified_by": longma(), "experiments": verified, "rendered": files }),
         )?,
     };
     let compared = verified.iter().any(|one| one.compared > 0);
@@ -221,21 +221,21 @@ struct Verifier<'a> {
 impl Verifier<'_> {
     /// The bundle's files that are made from results, compared with the same files made again. `None` if another
     /// version made them.
-    fn drawn(
+    fn rendered(
         &self,
         manifest: &Manifest,
         campaigns: Vec<Campaign<'_>>,
-    ) -> Result<Option<Drawn>, Box<dyn Error>> {
+    ) -> Result<Option<Rendered>, Box<dyn Error>> {
         if manifest.longma != longma() {
             return Ok(None);
         }
-        let again = drawn(&manifest.experiments, campaigns, &self.results)?;
+        let again = rendered(&manifest.experiments, campaigns, &self.results)?;
         let can_make = |name: &str| match name.rsplit('.').next() {
             Some("pdf") => cfg!(feature = "pdf"),
             Some("parquet") => cfg!(feature = "parquet"),
             _ => true,
         };
-        let files = compare_drawn(self.root, manifest.files.keys(), &again, can_make);
+        let files = compare_rendered(self.root, manifest.files.keys(), &again, can_make);
         let failed = |error| status::io_error(format!("cannot read the unpacked bundle: {error}"), &error);
         files.map(Some).map_err(failed)
     }
@@ -274,7 +274,7 @@ impl Verifier<'_> {
 }
 
 /// The outcome as text.
-fn describe(manifest: &Manifest, verified: &[Verification], files: Option<&Drawn>) -> String {
+fn describe(manifest: &Manifest, verified: &[Verification], files: Option<&Rendered>) -> String {
     /// Maximum number of different points shown. They often differ for the same reason.
     const SHOWN: usize = 10;
     let mut text = String::new();
@@ -305,7 +305,7 @@ fn describe(manifest: &Manifest, verified: &[Verification], files: Option<&Drawn
     }
     let (longma, maker) = (longma(), sanitize(&manifest.longma));
     match files {
-        Some(Drawn { equal, different, not_compared }) => {
+        Some(Rendered { equal, different, not_compared }) => {
             let all = equal + different.len() + not_compared.len();
             let _ = writeln!(text, "{equal} of {all} files of the report are those that the results give");
             for name in different {

@@ -14,7 +14,7 @@ pub use manifest::{
     BundledExperiment, BundledFile, BundledInput, BundledMachine, BundledPoint, Contents, FIGURES, Manifest,
     RESULTS,
 };
-pub use verify::{Difference, Drawn, Verification, changed_inputs, compare_drawn, local_keys, verify};
+pub use verify::{Difference, Rendered, Verification, changed_inputs, compare_rendered, local_keys, verify};
 
 /// Completes the contents of a bundle with the files of `generated`, such as results and figures, and with the manifest.
 ///

@@ -28,9 +28,9 @@ pub struct Verification {
     pub changed_inputs: Vec<String>,
 }
 
-/// What [`compare_drawn`] found in files that are made from results.
+/// What [`compare_rendered`] found in files that are made from results.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Drawn {
+pub struct Rendered {
     /// Number of files with the same bytes.
     pub equal: usize,
     /// Paths of those with other bytes, and of those that only one side has.
@@ -44,24 +44,24 @@ pub struct Drawn {
 ///
 /// # Errors
 /// The error of the operating system.
-pub fn compare_drawn<'a>(
+pub fn compare_rendered<'a>(
     folder: &Path,
     files: impl Iterator<Item = &'a String>,
     again: &Contents,
     can_make: impl Fn(&str) -> bool,
-) -> std::io::Result<Drawn> {
-    let is_drawn = |name: &&&String| again.contains_key(**name) || name.starts_with(FIGURES);
-    let mut drawn = Drawn::default();
+) -> std::io::Result<Rendered> {
+    let is_rendered = |name: &&&String| again.contains_key(**name) || name.starts_with(FIGURES);
+    let mut rendered = Rendered::default();
     let of_bundle: BTreeSet<&String> = files.collect();
-    for name in of_bundle.iter().filter(is_drawn) {
+    for name in of_bundle.iter().filter(is_rendered) {
         match again.get(*name) {
-            Some(bytes) if std::fs::read(folder.join(name))? == *bytes => drawn.equal += 1,
-            None if !can_make(name) => drawn.not_compared.push(name.to_string()),
-            _ => drawn.different.push(name.to_string()),
+            Some(bytes) if std::fs::read(folder.join(name))? == *bytes => rendered.equal += 1,
+            None if !can_make(name) => rendered.not_compared.push(name.to_string()),
+            _ => rendered.different.push(name.to_string()),
         }
     }
-    drawn.different.extend(again.keys().filter(|name| !of_bundle.contains(name)).cloned());
-    Ok(drawn)
+    rendered.different.extend(again.keys().filter(|name| !of_bundle.contains(name)).cloned());
+    Ok(rendered)
 }
 
 /// A point whose results differ.
