@@ -1,5 +1,5 @@
 //! Converts file attributes from the host to the guest. Host users have no counterparts in the guest: it sees files of
-//! the user who runs the machine as owned by root, and all other files as owned by the user `nobody` (65534).
+//! the user who runs the machine as owned by root, and all other files as owned by an unprivileged user (65534).
 
 use rustix::fs::{FileType, Stat, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use rustix::io::Errno;
