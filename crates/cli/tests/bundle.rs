@@ -159,6 +159,32 @@ fn a_bundle_is_complete_and_a_second_run_agrees_with_it() {
     assert!(text(&run.stdout).contains("0 points run, 2 reused"), "{}", text(&run.stdout));
 }
 
+/// The folder of the sample plug-ins.
+fn plugins() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/plugin/samples")
+}
+
+#[test]
+fn a_bundle_contains_the_plug_ins_of_its_machines() {
+    let vary = "[sweep]\n\"machine.caches.l3.prefetcher.module\" = [\"../machines/stride.wasm\", \"../machines/next_line.wasm\"]";
+    let study = Study::new(&QUEENS.replace("[sweep]", vary).replace("[\"4\", \"5\"]", "[\"5\"]"));
+    for name in ["stride.wasm", "next_line.wasm"] {
+        fs::copy(plugins().join(name), study.path("machines").join(name)).unwrap();
+    }
+    let machine = fs::read_to_string(study.path("machines/mine.toml")).unwrap();
+    let prefetcher =
+        "[caches.l3.prefetcher]\nkind = \"plugin\"\nmodule = \"next_line.wasm\"\nsource = \"prefetch\"\n";
+    fs::write(study.path("machines/mine.toml"), machine + prefetcher).unwrap();
+    assert!(study.success("run", &[]).contains("2 points run"));
+    let bundle = study.bundle("bundle.tar");
+    for name in ["experiments", "machines", "programs", "store"] {
+        fs::remove_dir_all(study.path(name)).unwrap();
+    }
+    let (status, stdout, errors) = verify(&bundle, &[]);
+    assert_eq!(status, 0, "{stdout}{errors}");
+    assert!(stdout.contains("2 of 2 points run again, 2 with the same results"), "{stdout}");
+}
+
 #[test]
 fn a_result_that_differs_is_named_with_both_values() {
     let study = Study::new(QUEENS);

@@ -13,6 +13,8 @@ use std::path::{Component, Path, PathBuf};
 const FILES: &str = "files";
 /// The folder of the programs that the command contains, by digest.
 const PROGRAMS: &str = "programs";
+/// How the keys of machines that name a plug-in end.
+const PLUGIN_KEY: &str = ".prefetcher.module";
 /// The folder of the machines with all defaults.
 const MACHINES: &str = "machines";
 
@@ -144,6 +146,18 @@ impl Sources {
             let files = workload.map_or(Ok(Vec::new()), |workload| workload.files(point));
             inputs.extend(files.map_err(|failure| BundleError::Experiment(failure.to_string()))?);
         }
+        let parts = experiment.parts();
+        let fixed = parts.parameters.iter().chain(parts.quick.iter().flat_map(|quick| &quick.parameters));
+        let points = original.campaign.points.iter().chain(&original.other_form);
+        let varied = points.flat_map(|point| point.varied.iter().map(|(name, value)| (name, value)));
+        inputs.extend(fixed.chain(varied).filter_map(|(name, value)| match value {
+            Setting::Text(module) if name.ends_with(PLUGIN_KEY) => Some(InputFile {
+                name: module.clone(),
+                path: experiment.folder().join(module),
+                is_built_in: false,
+            }),
+            _ => None,
+        }));
         let place = |input: InputFile| {
             let at = match input.is_built_in {
                 true => folder.clone(),
@@ -195,8 +209,8 @@ fn machine(name: &str, folder: &Path, experiment: &Experiment) -> Result<NamedMa
     let given = experiment.folder().join(name).display().to_string();
     let whole = Machine::open(&given).map_err(|error| failed(&error))?;
     let (_, text) = Machine::text(&given).map_err(|error| failed(&error))?;
-    // A file that extends another machine would also need that machine's file.
-    let text = if text.contains("extends") { whole.to_toml() } else { text };
+    // A file that extends another machine or names a plug-in would also need that file.
+    let text = if text.contains("extends") || text.contains("module") { whole.to_toml() } else { text };
     Ok(NamedMachine { file: Some((path, text)), whole })
 }
 

@@ -85,6 +85,15 @@ pub(crate) fn machine_edits<'a>(
     all.filter_map(|(name, value)| Some((name.strip_prefix("machine.")?.into(), value.clone()))).collect()
 }
 
+/// Makes the paths of plug-ins relative to the folder of the experiment.
+pub(crate) fn resolve_modules(edits: &mut BTreeMap<String, Setting>, folder: &Path) {
+    for (_, setting) in edits.iter_mut().filter(|(key, _)| key.ends_with(".prefetcher.module")) {
+        if let Setting::Text(path) = setting {
+            *path = folder.join(&*path).display().to_string();
+        }
+    }
+}
+
 /// Returns whether `name` is the machine or a key of it.
 pub(crate) fn is_of_machine(name: &str) -> bool {
     name == "machine" || name.starts_with("machine.")

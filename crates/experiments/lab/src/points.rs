@@ -3,7 +3,7 @@
 use crate::experiment::{Axis, Experiment, combinations, in_file_order, requirements};
 use crate::failure::Failure;
 use crate::key::{Key, digest};
-use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
+use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file, resolve_modules};
 use crate::point::{Point, PointMachine};
 use crate::setting::Setting;
 use crate::workload::{Registry, Workload};
@@ -207,7 +207,8 @@ impl Experiment {
         varied: &[(String, Setting)],
         known: &mut BTreeMap<String, PointMachine>,
     ) -> Result<PointMachine, PointError> {
-        let edits = machine_edits(&self.file_parts(quick), varied);
+        let mut edits = machine_edits(&self.file_parts(quick), varied);
+        resolve_modules(&mut edits, self.folder());
         let inputs = format!("{name}\n{}", serde_json::json!(edits));
         if let Some(machine) = known.get(&inputs) {
             return Ok(machine.clone());

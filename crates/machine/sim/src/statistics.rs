@@ -143,7 +143,7 @@ pub struct Statistic {
     pub interval: Option<[f64; 2]>,
 }
 
-/// A statistic that cannot be registered.
+/// Why statistics cannot be collected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatisticsError {
     /// The name does not consist of words joined by dots.
@@ -152,6 +152,9 @@ pub enum StatisticsError {
     /// The name is in use, or it is a prefix of other names.
     #[error("`{0}` is already a statistic or a group of statistics")]
     Taken(String),
+    /// A part of the model has failed, so that the other figures mean nothing.
+    #[error("{0}")]
+    Failed(String),
 }
 
 /// All statistics of a run, ordered by name.

@@ -6,6 +6,7 @@ use serde::Serialize;
 use toml::Value;
 
 use crate::machine::Machine;
+use crate::module;
 
 /// A key that has different values in two machines.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -54,7 +55,9 @@ fn flatten(value: &Value, path: String, to: &mut BTreeMap<String, String>) {
             let numbered = array.iter().enumerate();
             numbered.for_each(|(index, value)| flatten(value, below(&index.to_string()), to));
         }
-        Value::String(text) => drop(to.insert(path, text.clone())),
+        Value::String(text) => {
+            drop(to.insert(path, module::identified(text).unwrap_or_else(|| text.clone())));
+        }
         other => drop(to.insert(path, other.to_string())),
     }
 }

@@ -9,6 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::files;
+use crate::module;
 use crate::read::{Problems, read_text};
 
 /// The largest number of machines that extend one another.
@@ -26,7 +27,8 @@ pub(crate) fn read_extended<T>(
     problems: &mut Problems,
     read: impl FnOnce(&DeTable<'_>, &mut Problems) -> T,
 ) -> (Option<T>, String) {
-    let Some(texts) = texts(file, text, problems) else { return (None, text.into()) };
+    let Some((files, texts)) = texts(file, text, problems) else { return (None, text.into()) };
+    let folder = |file: &str| Path::new(file).parent().unwrap_or(Path::new("")).to_path_buf();
     let mut combined = String::new();
     let mut padded = Vec::new();
     for text in &texts {
@@ -39,15 +41,21 @@ pub(crate) fn read_extended<T>(
         padded[1..].iter().map(|text| DeTable::parse_recoverable(text).0).collect();
     let result = read_text(&padded[0], problems, |table, problems| {
         let mut merged = table.clone();
-        bases.into_iter().for_each(|base| complete(&mut merged, base.into_inner()));
+        module::resolve_paths(&folder(&files[0]), &mut merged);
+        for (file, base) in files[1..].iter().zip(bases) {
+            let mut base = base.into_inner();
+            module::resolve_paths(&folder(file), &mut base);
+            complete(&mut merged, base);
+        }
         merged.remove(KEY);
         read(&merged, problems)
     });
     (Some(result), combined)
 }
 
-/// The texts of the file and of the machines that it extends, in this order; `None` after recording a problem.
-fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>> {
+/// The names and the texts of the file and of the machines that it extends, in this order; `None` after recording a
+/// problem.
+fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<(Vec<String>, Vec<String>)> {
     let (mut files, mut texts) = (vec![file.to_string()], vec![text.to_string()]);
     // The position of the last text in the whole.
     let mut at = 0;
@@ -88,7 +96,7 @@ fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<Vec<String>>
             }
         }
     }
-    Some(texts)
+    Some((files, texts))
 }
 
 /// The error if `next` is one of `files`, each of which extends the one after it, so that the chain would be a cycle;

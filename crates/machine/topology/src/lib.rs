@@ -16,6 +16,7 @@ mod files;
 mod layout;
 mod machine;
 mod measure;
+mod module;
 pub mod parts;
 mod problem;
 pub mod read;
@@ -32,6 +33,7 @@ pub use machine::{Checked, Machine, check};
 pub use measure::{
     Bandwidths, CacheLatency, MeasureError, MeasurementResults, Progress, Thoroughness, Walk, measure,
 };
+pub use module::Module;
 pub use parts::MachineFile;
 pub use problem::{Level, LocatedProblem, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};

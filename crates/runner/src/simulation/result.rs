@@ -101,8 +101,8 @@ pub(super) fn add_source(
 /// Why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ResultError {
-    /// Two parts of the model use the same statistic name, which is a bug in the models.
-    #[error("the statistics are inconsistent: {0}")]
+    /// A plug-in has failed; or two parts of the model use the same statistic name, which is a bug in the models.
+    #[error("the statistics cannot be computed: {0}")]
     Statistics(#[from] StatisticsError),
     /// A sampled run cannot be estimated.
     #[error(transparent)]

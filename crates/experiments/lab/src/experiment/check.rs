@@ -5,7 +5,7 @@ use super::requirement::requirements;
 use super::sweep::combinations;
 use super::{Axis, ExperimentFile, Explain, Figure, LogAxis, Plot, PlotKind, Published, Quick, Reading};
 use crate::formula::Formula;
-use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file};
+use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file, resolve_modules};
 use crate::read::{Map, Name, Problems, suggestion};
 use crate::setting::Setting;
 use crate::workload::{Kind, Registry, Workload};
@@ -141,7 +141,7 @@ fn check_machines(file: &ExperimentFile, folder: &Path, problems: &mut Problems)
             }
         }
     }
-    check_edits(file, &sound, problems);
+    check_edits(file, folder, &sound, problems);
     sound
 }
 
@@ -150,7 +150,7 @@ pub(super) const MAX_EDITS: usize = 256;
 
 /// Reports each value for which every combination yields an invalid machine. If some combinations are valid, the
 /// invalid points fail when they run.
-fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Problems) {
+fn check_edits(file: &ExperimentFile, folder: &Path, machines: &[Machine], problems: &mut Problems) {
     for is_quick in [false, true] {
         let quick = file.quick.as_ref().filter(|_| is_quick);
         if is_quick && quick.is_none() {
@@ -182,7 +182,8 @@ fn check_edits(file: &ExperimentFile, machines: &[Machine], problems: &mut Probl
             requirements.iter().all(|one| one.holds(&setting))
         };
         for varied in combinations(&axes).into_iter().filter(meets).take(MAX_EDITS) {
-            let edits = machine_edits(&fixed, &varied);
+            let mut edits = machine_edits(&fixed, &varied);
+            resolve_modules(&mut edits, folder);
             let error = machines.iter().find_map(|machine| edit_machine(machine, &edits).err());
             for (name, axis) in axes.iter().flatten() {
                 let value = varied.iter().find(|(varied, _)| varied == name).map(|(_, value)| value);

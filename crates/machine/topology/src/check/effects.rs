@@ -2,7 +2,7 @@
 
 use crate::parts::{
     Branch, Cache, CacheKind, Coherence, Core, Inclusion, Isa, LoadOrder, MachineFile, MemoryOrder,
-    Predictor, WritePolicy,
+    Predictor, Prefetcher, PrefetcherKind, WritePolicy,
 };
 use crate::read::{Problems, SourcePositions};
 
@@ -13,6 +13,7 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
         check_threads(core, problems);
     }
     for (name, cache) in file.caches.iter() {
+        cache.prefetcher.iter().for_each(|prefetcher| check_module(prefetcher, problems));
         let is_private = file.cores.values().any(|core| core.caches.iter().any(|own| **own == **name));
         if cache.level == 1 {
             check_first_level(cache, problems);
@@ -28,6 +29,21 @@ pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
 fn refuse(marks: &SourcePositions, key: &str, message: &str, help: &str, problems: &mut Problems) {
     if marks.sound(&[key]) {
         problems.error(marks.key(key), message.into(), "no effect", help.into());
+    }
+}
+
+fn check_module(prefetcher: &Prefetcher, problems: &mut Problems) {
+    let marks = &prefetcher.marks;
+    match (prefetcher.kind, &prefetcher.module) {
+        (PrefetcherKind::Plugin, None) if marks.sound(&["kind", "module"]) => {
+            let help = "add `module = \"NAME.wasm\"`".into();
+            problems.error(marks.key("kind"), "a plug-in needs its `module`".into(), "no module", help);
+        }
+        (PrefetcherKind::Plugin, _) | (_, None) => {}
+        (kind, Some(_)) => {
+            let message = format!("`module` has no effect with the kind \"{}\"", kind.word());
+            refuse(marks, "module", &message, "give the kind \"plugin\", or remove the key", problems);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //!
 //! Source: terms after Hennessy and Patterson; lock and DCA after the Loongson 3A5000 manual and the Godson-3 paper.
 
+use crate::module::Module;
 use crate::read::{Cited, Map, Name, choice, part};
 use crate::units::{Bandwidth, Latency, Size};
 
@@ -151,6 +152,8 @@ choice! {
         Stream = "stream",
         /// Lines ahead of an instruction whose addresses advance by a constant stride.
         Stride = "stride",
+        /// As the WebAssembly module `module` says.
+        Plugin = "plugin",
     }
 }
 
@@ -159,6 +162,8 @@ part! {
     pub struct Prefetcher = "prefetcher" {
         /// How it predicts accesses.
         kind: PrefetcherKind,
+        /// The [plug-in](plug-ins.md) that predicts them, for the kind "plugin".
+        module: Option<Module>,
         /// Lines prefetched at a time.
         degree: u32 = 1,
         /// Prefetch distance, in lines (stride: in strides).

@@ -2,14 +2,17 @@
 
 mod adjacent_line;
 mod next_line;
+mod plugin;
 mod stream;
 mod stride;
 
 use crate::cache::Line;
+pub(crate) use longma_plugin::Event;
+use longma_plugin::PluginError;
 use longma_topology::parts::{Prefetcher as Parameters, PrefetcherKind};
 
 /// The prefetcher of one cache. Like hardware that observes the fill buffers, it sees misses and the first use of each
-/// prefetched line.
+/// prefetched line; plug-ins of a second-level or shared cache also see other hits.
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
     table: Box<dyn PrefetchAlgorithm>,
@@ -22,9 +25,24 @@ trait PrefetchAlgorithm: std::fmt::Debug + Send {
     /// prefetch. Returns the lines to fetch.
     fn observe(&mut self, line: Line, instruction: u64, limits: Limits) -> Prediction;
 
+    /// Observes an access like [`PrefetchAlgorithm::observe`], for algorithms that distinguish events.
+    fn observe_event(&mut self, line: Line, instruction: u64, _event: Event, limits: Limits) -> Prediction {
+        self.observe(line, instruction, limits)
+    }
+
     /// Reports that only the lines before `from` of the last prediction were fetched: the others are on a page that is
     /// not adjacent in physical memory, or not mapped yet.
     fn truncated(&mut self, _from: Line) {}
+
+    /// Whether it also observes [`Event::Hit`].
+    fn sees_hits(&self) -> bool {
+        false
+    }
+
+    /// Why it has stopped predicting, if it has.
+    fn failure(&self) -> Option<&PluginError> {
+        None
+    }
 }
 
 /// Limits of a prediction.
@@ -69,26 +87,40 @@ impl Limits {
 }
 
 impl Prefetcher {
-    /// Creates the prefetcher that the machine file describes, for pages of `page_lines` lines (a power of two). If it
-    /// crosses pages, the caller must check that the next page is contiguous in physical memory.
-    pub fn new(parameters: &Parameters, page_lines: u64) -> Self {
+    /// Creates the prefetcher that the machine file describes, for lines of `line_bytes` bytes and pages of `page_lines`
+    /// lines (powers of two). If it crosses pages, the caller must check that the next page is contiguous in physical
+    /// memory.
+    ///
+    /// # Errors
+    /// If it is a plug-in that cannot be used.
+    pub fn new(parameters: &Parameters, line_bytes: u32, page_lines: u64) -> Result<Self, PluginError> {
+        let page_lines = if parameters.crosses_pages { 1 << 63 } else { page_lines };
         let streams = parameters.streams.max(1) as usize;
         let table: Box<dyn PrefetchAlgorithm> = match parameters.kind {
             PrefetcherKind::AdjacentLine => Box::new(adjacent_line::AdjacentLine),
             PrefetcherKind::NextLine => Box::new(next_line::NextLine),
             PrefetcherKind::Stream => Box::new(stream::Streams::new(streams)),
             PrefetcherKind::Stride => Box::new(stride::Strides::new(streams)),
+            PrefetcherKind::Plugin => Box::new(plugin::Plugin::new(parameters, line_bytes, page_lines)?),
         };
         let degree = i64::from(parameters.degree.clamp(1, MAX_DEGREE));
         let distance = i64::from(parameters.distance.max(1));
-        let page_lines = if parameters.crosses_pages { 1 << 63 } else { page_lines };
-        Self { table, limits: Limits { degree, distance, page_lines } }
+        Ok(Self { table, limits: Limits { degree, distance, page_lines } })
     }
 
-    /// Observes that the instruction at `instruction` missed on `line` or used it for the first time since its
-    /// prefetch. Returns the lines to fetch.
-    pub fn observe(&mut self, line: Line, instruction: u64) -> Prediction {
-        self.table.observe(line, instruction, self.limits)
+    /// Observes an access to `line` by the instruction at `instruction`. Returns the lines to fetch.
+    pub fn observe(&mut self, line: Line, instruction: u64, event: Event) -> Prediction {
+        self.table.observe_event(line, instruction, event, self.limits)
+    }
+
+    /// Whether it also observes [`Event::Hit`].
+    pub fn sees_hits(&self) -> bool {
+        self.table.sees_hits()
+    }
+
+    /// Why it has stopped predicting, if it has.
+    pub fn failure(&self) -> Option<&PluginError> {
+        self.table.failure()
     }
 
     /// Reports that only the lines before `from` of the last prediction were fetched: the others are on a page that is

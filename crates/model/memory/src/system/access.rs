@@ -7,6 +7,7 @@ use super::MemorySystem;
 use super::private::Unit;
 use crate::cache::{Flags, Kind, Line, Slot};
 use crate::port::Source;
+use crate::prefetch::{Event, Prefetcher};
 
 /// An access to one line.
 #[derive(Clone, Copy, Debug)]
@@ -122,7 +123,7 @@ impl MemorySystem {
             l1.filter.record(access.virtual_line, slot.set(), number, arrives, is_writable);
         }
         if first_use {
-            self.prefetch_level1(core, unit, access, at);
+            self.prefetch_level1(core, unit, access, at, Event::FirstUse);
         }
         // If the line arrives later than the hit latency, the access has only waited until then.
         let begun = if ready > hit { ready } else { at };
@@ -236,7 +237,7 @@ impl MemorySystem {
         }
         self.fill(core, unit, access, flags, response.ready);
         if kind != Kind::Prefetch {
-            self.prefetch_level1(core, unit, access, at);
+            self.prefetch_level1(core, unit, access, at, Event::Miss);
         }
         response.missed = true;
         response
@@ -293,7 +294,7 @@ impl MemorySystem {
         }
         // Prefetches of the first level train the second-level prefetcher too, so that a stream does not end when the
         // first level takes it over (Intel 248966, streamer).
-        self.prefetch_level2(core, unit, access, at);
+        self.prefetch_level2(core, unit, access, at, Event::Miss);
         LineResult { flags, ..response }
     }
 
@@ -304,8 +305,9 @@ impl MemorySystem {
         let mut flags = l2.tags.flags(slot);
         let (mut ready, mut begun) = (at + l2.latency, at);
         let mut source = Source::Level2;
-        let first_use = flags.has(Flags::PREFETCHED);
-        if first_use {
+        let mut event = l2.prefetcher.as_ref().is_some_and(Prefetcher::sees_hits).then_some(Event::Hit);
+        if flags.has(Flags::PREFETCHED) {
+            event = Some(Event::FirstUse);
             flags = flags.without(Flags::PREFETCHED);
             let is_late = self.path.timing && l2.in_flight.ready(line) > ready;
             l2.counters.used_prefetch(is_late);
@@ -343,8 +345,8 @@ impl MemorySystem {
             l2.tags.set_flags(slot, flags);
             given = given.without(Flags::DIRTY);
         }
-        if first_use {
-            self.prefetch_level2(core, unit, access, at);
+        if let Some(event) = event {
+            self.prefetch_level2(core, unit, access, at, event);
         }
         LineResult { ready, begun, source, flags: given, missed: true }
     }
@@ -376,10 +378,10 @@ impl MemorySystem {
         }
     }
 
-    fn prefetch_level1(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
+    fn prefetch_level1(&mut self, core: usize, unit: Unit, access: Access, at: u64, event: Event) {
         let l1 = self.cores[core].level1(unit);
         let Some(prefetcher) = &mut l1.prefetcher else { return };
-        let prediction = prefetcher.observe(access.line, access.instruction);
+        let prediction = prefetcher.observe(access.line, access.instruction, event);
         for (index, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, access.line, *line);
             let l1 = self.cores[core].level1(unit);
@@ -426,10 +428,10 @@ impl MemorySystem {
         next.and_then(|next| self.path.spaces.lookup(space, next)).is_some_and(|page| page.0 == target)
     }
 
-    fn prefetch_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64) {
+    fn prefetch_level2(&mut self, core: usize, unit: Unit, access: Access, at: u64, event: Event) {
         let Some(l2) = &mut self.cores[core].second else { return };
         let Some(prefetcher) = &mut l2.prefetcher else { return };
-        let prediction = prefetcher.observe(access.line, access.instruction);
+        let prediction = prefetcher.observe(access.line, access.instruction, event);
         if let Some(last) = prediction.lines().last() {
             let direction = (last.0.wrapping_sub(access.line.0) as i64).signum();
             self.prefetch_host_beyond_cores(self.cores[core].domain, *last, direction);

@@ -197,9 +197,13 @@ impl<'a> Plan<'a> {
         ))
     }
 
-    fn prefetcher(&self, cache: &Cache) -> Option<Prefetcher> {
+    fn prefetcher(&self, instance: usize) -> Result<Option<Prefetcher>, BuildError> {
         let page_lines = (self.page_bytes >> self.line_bits).max(1);
-        cache.prefetcher.as_ref().map(|p| Prefetcher::new(p, page_lines))
+        let Some(parameters) = &self.cache(instance).prefetcher else { return Ok(None) };
+        Prefetcher::new(parameters, 1 << self.line_bits, page_lines).map(Some).map_err(|error| {
+            let what = format!("the plug-in of cache `{}`", self.host.caches[instance].cache);
+            impossible(what, &error.to_string())
+        })
     }
 
     /// The latency of `cache` in cycles of `core`; 0 without timing.
@@ -225,7 +229,7 @@ impl<'a> Plan<'a> {
             writable_at: vec![0; tags.len()],
             tags,
             registers: MissRegisters::new(cache.mshrs.map_or(LEVEL1_REGISTERS, |n| n.max(1) as usize)),
-            prefetcher: self.prefetcher(cache),
+            prefetcher: self.prefetcher(instance)?,
             counters: Counters::default(),
             latency: self.cycles(cache, core, LEVEL1_CYCLES),
             slower: 0,
@@ -239,7 +243,7 @@ impl<'a> Plan<'a> {
             tags: self.tags(instance, None, 0)?,
             in_flight: InFlight::new(self.out_of_step_cycles(core)),
             registers: MissRegisters::new(cache.mshrs.map_or(LEVEL2_REGISTERS, |n| n.max(1) as usize)),
-            prefetcher: self.prefetcher(cache),
+            prefetcher: self.prefetcher(instance)?,
             counters: Counters::default(),
             latency: self.cycles(cache, core, LEVEL2_CYCLES),
             inclusion: cache.inclusion,
@@ -350,7 +354,7 @@ impl<'a> Plan<'a> {
             instance,
             level: cache.level,
             in_flight: InFlight::new(MAX_SKEW.ps()),
-            prefetcher: self.prefetcher(cache),
+            prefetcher: self.prefetcher(instance)?,
             partition: Partition::new(self.host.cores.len()),
             lock: cache.lock.as_ref().map(|l| LineLock::new(l.windows, l.min_unlocked_ways)),
             counters: Counters::default(),

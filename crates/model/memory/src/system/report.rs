@@ -1,6 +1,6 @@
 //! Statistics and traffic measurement of a memory system.
 
-use super::{MemorySystem, path::Detail};
+use super::{MemorySystem, path::Detail, private::Private};
 use crate::cache::{Counters, Flags, Line, Tags};
 use crate::prefetch::Prefetcher;
 use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
@@ -102,8 +102,9 @@ impl MemorySystem {
     /// `interconnect` and `memory`. `elapsed` is the simulated time to which utilization refers.
     ///
     /// # Errors
-    /// If a name is already in use.
+    /// If a plug-in has failed, or a name is already in use.
     pub fn report(&self, statistics: &mut Statistics, elapsed: Duration) -> Result<(), StatisticsError> {
+        self.check_plugins()?;
         for (number, core) in self.cores.iter().enumerate() {
             let unit = if core.fetch.is_some() { "l1d" } else { "l1" };
             let unused = unused_prefetches(&core.data.prefetcher, &core.data.tags);
@@ -141,6 +142,30 @@ impl MemorySystem {
         Ok(())
     }
 
+    /// Returns the failure of a plug-in, if one has failed.
+    fn check_plugins(&self) -> Result<(), StatisticsError> {
+        let of_core = |core: &Private| {
+            let levels = [Some(&core.data.prefetcher), core.fetch.as_ref().map(|fetch| &fetch.prefetcher)];
+            let second = core.second.as_ref().map(|second| &second.prefetcher);
+            levels.into_iter().chain([second]).flatten().find_map(failure)
+        };
+        let cores =
+            self.cores.iter().enumerate().find_map(|(n, core)| Some((format!("core {n}"), of_core(core)?)));
+        let failed = cores.or_else(|| {
+            let shared = self.domains.iter().filter_map(|domain| domain.shared.as_ref());
+            shared
+                .map(|shared| &shared.prefetcher)
+                .find_map(failure)
+                .map(|error| ("a shared cache".into(), error))
+        });
+        match failed {
+            None => Ok(()),
+            Some((place, error)) => {
+                Err(StatisticsError::Failed(format!("the prefetcher of {place} has failed: {error}")))
+            }
+        }
+    }
+
     /// Changes the level of detail, up to the one the system was built with. Cache warm-up needs no times.
     pub fn set_detail(&mut self, detail: Detail) {
         self.path.timing = detail == Detail::Timing;
@@ -171,6 +196,11 @@ pub(super) fn unused_prefetches(prefetcher: &Option<Prefetcher>, tags: &Tags) ->
         return 0;
     }
     tags.lines().filter(|(_, slot)| tags.flags(*slot).has(Flags::PREFETCHED)).count() as u64
+}
+
+/// Why a prefetcher has stopped predicting, if it has.
+fn failure(prefetcher: &Option<Prefetcher>) -> Option<String> {
+    Some(prefetcher.as_ref()?.failure()?.to_string())
 }
 
 /// The counters of a cache at the start of a region of interest.

@@ -14,6 +14,7 @@ use crate::cache::{Flags, Kind, Line, Requester, Slot};
 use crate::coherence::Holders;
 use crate::interconnect::MAX_SKEW;
 use crate::port::Source;
+use crate::prefetch::Event;
 
 /// A request in progress.
 #[derive(Clone, Copy, Debug)]
@@ -50,15 +51,15 @@ impl MemorySystem {
         let clock = self.cores[core].clock;
         let start = self.path.time(clock, at);
         let slot = self.domains[domain].shared.as_ref().and_then(|shared| shared.tags.find(line));
-        let trains = self.trains_prefetcher(request, slot);
+        let event = self.prefetcher_event(request, slot);
         let arrived = self.path.reach_shared(&mut self.domains[domain], core, line, start);
         let progress = match self.domains[domain].directory {
             Directory::InTags => self.request_inclusive(request, slot, arrived),
             Directory::Separate(_) => self.request_separate(request, slot, arrived),
         };
         let end = self.path.return_line(&self.domains[domain], core, progress.at);
-        if trains {
-            self.prefetch_shared(request, arrived);
+        if let Some(event) = event {
+            self.prefetch_shared(request, arrived, event);
         }
         let ready = self.path.cycles_after(clock, at, start, end);
         // A calendar moves a request older than its window to the start of the window; until then, the request only
@@ -318,23 +319,23 @@ impl MemorySystem {
         }
     }
 
-    /// Returns whether the prefetcher of the shared cache observes a request: a miss, or the first use of a line that
-    /// it prefetched. Prefetches by the private caches train it too, so that streams do not end when those take them
-    /// over.
-    fn trains_prefetcher(&self, request: Request, slot: Option<Slot>) -> bool {
-        match &self.domains[request.domain].shared {
-            Some(shared) if shared.prefetcher.is_some() => {
-                slot.is_none_or(|slot| shared.tags.flags(slot).has(Flags::PREFETCHED))
-            }
-            _ => false,
+    /// What the prefetcher of the shared cache observes of a request, if it observes it. Prefetches by the private
+    /// caches train it too, so that streams do not end when those take them over.
+    fn prefetcher_event(&self, request: Request, slot: Option<Slot>) -> Option<Event> {
+        let shared = self.domains[request.domain].shared.as_ref()?;
+        let prefetcher = shared.prefetcher.as_ref()?;
+        match slot {
+            None => Some(Event::Miss),
+            Some(slot) if shared.tags.flags(slot).has(Flags::PREFETCHED) => Some(Event::FirstUse),
+            Some(_) => prefetcher.sees_hits().then_some(Event::Hit),
         }
     }
 
-    fn prefetch_shared(&mut self, request: Request, at: u64) {
+    fn prefetch_shared(&mut self, request: Request, at: u64, event: Event) {
         let Request { core, domain, line, .. } = request;
         let Some(shared) = &mut self.domains[domain].shared else { return };
         let Some(prefetcher) = &mut shared.prefetcher else { return };
-        let prediction = prefetcher.observe(line, 0);
+        let prediction = prefetcher.observe(line, 0, event);
         let unit = if request.kind == Kind::Fetch { Unit::Fetch } else { Unit::Data };
         for (index, line) in (0..).zip(prediction.lines()) {
             let next = self.is_next_in_memory(core, unit, request.line, *line);

@@ -39,8 +39,8 @@ pub enum SamplingError {
     /// The program used a device of the machine.
     #[error("the program used a device of the machine, which cannot be sampled")]
     Devices,
-    /// The statistics are inconsistent, which is a bug in the models.
-    #[error("the statistics are inconsistent: {0}")]
+    /// A plug-in has failed; or two parts of the model use the same statistic name, which is a bug in the models.
+    #[error("the statistics cannot be computed: {0}")]
     Statistics(#[from] StatisticsError),
 }
 
