@@ -8,7 +8,7 @@ use longma_placement::fake::{FakeHypervisor, FakeNetwork};
 use longma_placement::scheduler::Overhead;
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description, MemoryReserve};
-use longma_placement_service::libvirt::{Libvirt, Virtualization};
+use longma_placement_service::libvirt::{Libvirt, Virtualization, check_migration_uri};
 use longma_placement_service::{
     Access, AllInOne, Client, Log, OidcOptions, Options, default_data_dir, fleet_file, serve as run_service,
 };
@@ -55,7 +55,7 @@ struct HostArguments {
     libvirt: Option<String>,
     /// URI under which the libvirt of other hosts reaches this one, for migrations, for example qemu+tls://host1/system
     /// [default: none; the host takes part in no migrations].
-    #[arg(long, value_name = "URI")]
+    #[arg(long, value_name = "URI", value_parser = migration_uri)]
     migration_uri: Option<String>,
     /// Take the host's topology from this machine instead (see `longma machine list`). Needs --hypervisor fake.
     #[arg(long, value_name = "NAME")]
@@ -81,6 +81,10 @@ struct HostArguments {
 /// Memory that a virtual machine takes on libvirt hosts besides its guest memory. QEMU 7.2 without a guest uses 21 MiB
 /// of private memory, 12 MiB of program files and 0.5 MiB per virtual CPU; disks, network and a running guest use more.
 const LIBVIRT_OVERHEAD: Overhead = Overhead { fixed_mib: 48, vcpu_mib: 4 };
+
+fn migration_uri(text: &str) -> Result<String, String> {
+    check_migration_uri(text).map(|()| text.into())
+}
 
 fn whole_mib(text: &str) -> Result<u64, String> {
     match size(text)? {

@@ -12,6 +12,7 @@ use super::{Libvirt, image};
 use longma_placement::hypervisor::{Destination, Domain, HypervisorError, Outgoing};
 use longma_placement::reconcile::MAX_MIGRATION_S;
 use longma_placement::request::Boot;
+use std::net::Ipv6Addr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -38,6 +39,44 @@ fn transport(address: &str) -> Vec<String> {
         None => host.split(':').next().unwrap_or_default().to_string(),
     };
     if host.is_empty() { Vec::new() } else { vec!["--migrateuri".into(), format!("tcp://{host}")] }
+}
+
+/// Checks the address of another host's libvirtd. That host's agent chooses it, but libvirtd of this host opens it as root,
+/// and libvirt's URIs can name a program to run (`ext`, `command=`, `netcat=`) and files to read.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_migration_uri(uri: &str) -> Result<(), String> {
+    let wrong = |why: &str| {
+        let shown: String = uri.chars().take(100).collect();
+        Err(format!("{shown:?} is not an address for migrations: {why}"))
+    };
+    let Some((scheme, rest)) = uri.split_once("://") else { return wrong("expected qemu+tls://HOST/system") };
+    if !matches!(scheme, "qemu" | "qemu+tls" | "qemu+tcp" | "qemu+ssh") {
+        return wrong("it must begin with qemu+tls://, qemu+ssh:// or qemu+tcp://");
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if !matches!(path, "system" | "session") {
+        return wrong("it must end with /system, without parameters");
+    }
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    let is_plain = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))
+    };
+    let (host, port) = match host.strip_prefix('[').and_then(|v6| v6.split_once(']')) {
+        Some((v6, "")) if v6.parse::<Ipv6Addr>().is_ok() => ("v6", None),
+        Some((v6, rest)) if v6.parse::<Ipv6Addr>().is_ok() => {
+            ("v6", Some(rest.strip_prefix(':').unwrap_or(rest)))
+        }
+        _ => host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port))),
+    };
+    if !is_plain(host) || !user.is_none_or(is_plain) || port.is_some_and(|port| port.parse::<u16>().is_err())
+    {
+        return wrong("it needs the name or the IP address of a host");
+    }
+    Ok(())
 }
 
 /// Interprets the output of `virsh domstate --reason`, and of `virsh domjobinfo` if the domain is active.
@@ -82,6 +121,7 @@ impl Libvirt {
 
     pub(super) fn send(&mut self, name: &str, to: &Destination) -> Result<(), HypervisorError> {
         let what = format!("migrate {name}");
+        check_migration_uri(&to.address).map_err(|why| refused(&what, why))?;
         let io = |error: std::io::Error| refused(&what, error);
         let described = self.virsh.run(&["dumpxml", "--domain", name, "--migratable"]);
         let described = described.map_err(|fault| fault.error(&what))?;
@@ -138,6 +178,7 @@ impl Libvirt {
     }
 
     pub(super) fn resume_on(&self, address: &str, name: &str) -> Result<(), HypervisorError> {
+        check_migration_uri(address).map_err(|why| refused(&format!("resume {name}"), why))?;
         match self.virsh.at(address).run(&["resume", "--domain", name]) {
             Err(fault) if !fault.is_running() => Err(fault.error(&format!("resume {name} at {address}"))),
             _ => Ok(()),
@@ -164,6 +205,45 @@ mod tests {
         }
         assert_eq!(transport("qemu+unix:///system?socket=/x"), Vec::<String>::new());
         assert_eq!(transport("nonsense"), ["--tunnelled"]);
+    }
+
+    #[test]
+    fn an_address_of_another_host_names_no_program() {
+        for good in [
+            "qemu+tls://host2/system",
+            "qemu://h.example:16514/system",
+            "qemu+ssh://root@10.0.0.2/system",
+            "qemu+tcp://[fe80::1]:16509/system",
+            "qemu+tcp://[::1]/session",
+        ] {
+            assert_eq!(check_migration_uri(good), Ok(()), "{good}");
+        }
+        for hostile in [
+            "qemu+ext:///system?command=/tmp/x",
+            "qemu+ssh://h2/system?command=/tmp/x",
+            "qemu+ssh://h2/system?netcat=/tmp/x",
+            "qemu+tls://h2/system?pkipath=/tmp",
+            "qemu+tls://h2/system?no_verify=1",
+            "qemu+tls://h2/system#x",
+            "qemu+unix:///system?socket=/tmp/x",
+            "qemu+libssh2://h2/system",
+            "qemu+ssh://-oProxyCommand=x/system",
+            "qemu+ssh://-lx@h2/system",
+            "qemu+ssh://a b/system",
+            "qemu+ssh://h2;x/system",
+            "qemu+ssh://h2:x/system",
+            "qemu+ssh://[h2]/system",
+            "qemu+ssh://[::1]x/system",
+            "qemu:///system",
+            "qemu+tls://h2/../x",
+            "qemu+tls://h2",
+            "test:///default",
+            "xen+ssh://h2/system",
+            "--help",
+            "",
+        ] {
+            assert!(check_migration_uri(hostile).is_err(), "{hostile}");
+        }
     }
 
     #[test]

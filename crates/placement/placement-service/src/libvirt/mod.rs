@@ -16,6 +16,7 @@ mod virsh;
 
 pub use import::{Imported, import};
 pub use locality::{Locality, survey};
+pub use migrate::check_migration_uri;
 
 use longma_placement::hypervisor::{
     Destination, Domain, DomainEntry, DomainState, HypervisorError, Outgoing, ShutdownDeadline,
