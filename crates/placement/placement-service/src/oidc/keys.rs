@@ -19,6 +19,8 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Age up to which keys are used while the issuer cannot be reached.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
+/// How long a token whose key is known waits for newer keys, so that a slow issuer delays no request by more.
+const NEWER_KEYS_WAIT: Duration = Duration::from_millis(500);
 /// Time limit of a request to the issuer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of an answer in bytes.
@@ -90,7 +92,14 @@ impl KeyCache {
             return Ok(key);
         }
         if known.tried.is_none_or(|at| at.elapsed() >= RETRY_INTERVAL) {
-            self.refresh(known.tried).await;
+            let cache = self.clone();
+            let refresh = tokio::spawn(async move { cache.refresh(known.tried).await });
+            let is_usable = found.is_some() && known.read.is_some_and(|at| at.elapsed() <= MAX_AGE);
+            match is_usable {
+                // If it takes longer, it ends in the background.
+                true => drop(tokio::time::timeout(NEWER_KEYS_WAIT, refresh).await),
+                false => drop(refresh.await),
+            }
         }
         let known = self.known.read().ignore_poison().clone();
         match known.read {
@@ -121,6 +130,13 @@ impl KeyCache {
     #[cfg(test)]
     pub fn forget_attempt(&self) {
         self.known.write().ignore_poison().tried = None;
+    }
+
+    /// Makes the keys as old as if they had been read this long ago.
+    #[cfg(test)]
+    pub fn age(&self, by: Duration) {
+        let mut known = self.known.write().ignore_poison();
+        (known.read, known.tried) = (Instant::now().checked_sub(by), Instant::now().checked_sub(by));
     }
 
     fn fetch(&self) -> Result<Vec<Jwk>, String> {

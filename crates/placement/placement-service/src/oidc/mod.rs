@@ -91,7 +91,7 @@ impl Oidc {
 
     fn caller_of(&self, token: &str, claims: &Map<String, Value>) -> Result<Caller, HttpProblem> {
         let name = claim(claims, &self.options.name_claim).and_then(Value::as_str).unwrap_or_default();
-        let name: String = plain(name).chars().take(MAX_NAME_CHARS).collect();
+        let name: String = plain(name).trim().chars().take(MAX_NAME_CHARS).collect();
         if name.is_empty() {
             let detail = format!("the JWT is refused: its claim {} has no name", self.options.name_claim);
             return Err(HttpProblem::new(ProblemKind::NotAuthenticated, detail));

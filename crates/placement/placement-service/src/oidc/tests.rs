@@ -10,9 +10,13 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// An RSA key for these tests only.
 const RSA_KEY: &str = include_str!("test_key.txt");
+
+/// Keys that the issuer sends late.
+const SLOW: &str = "slow";
 
 /// An issuer: its keys, and the number of times that they were requested.
 struct Issuer {
@@ -65,6 +69,9 @@ impl Issuer {
                     count.fetch_add(1, Ordering::SeqCst);
                     keys.lock().unwrap().clone()
                 };
+                if body == SLOW {
+                    std::thread::sleep(Duration::from_secs(3));
+                }
                 let length = body.len();
                 let head = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\n";
                 let _ = write!(stream, "{head}content-length: {length}\r\n\r\n{body}");
@@ -155,6 +162,8 @@ fn claims_decide_the_role() {
     // Names are shown to other users.
     let hostile = with(issuer.claims(), "sub", json!("a\u{1b}[2J\u{202e}b"));
     assert!(!ask(&oidc, &issuer.signed(&hostile)).unwrap().name.contains(['\u{1b}', '\u{202e}']));
+    let (_, why) = ask(&oidc, &issuer.signed(&with(issuer.claims(), "sub", json!("   ")))).unwrap_err();
+    assert!(why.contains("has no name"), "{why}");
 }
 
 #[test]
@@ -265,6 +274,25 @@ fn new_keys_are_found_and_a_flood_of_unknown_ones_does_not_reach_the_issuer() {
     oidc.keys.forget_attempt();
     ask(&oidc, &unknown("k9")).unwrap_err();
     ask(&oidc, &rotated).unwrap();
+}
+
+#[test]
+fn a_slow_issuer_delays_no_token_whose_key_is_known() {
+    let issuer = Issuer::start();
+    let oidc = issuer.oidc();
+    let token = issuer.signed(&issuer.claims());
+    ask(&oidc, &token).unwrap();
+    *issuer.jwks.lock().unwrap() = SLOW.into();
+    oidc.keys.age(Duration::from_secs(3600));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let began = Instant::now();
+    runtime.block_on(oidc.caller(&token)).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    // The request to the issuer continues on the runtime.
+    drop(runtime);
+    // A day after the keys were read, it has to answer.
+    oidc.keys.age(Duration::from_secs(25 * 3600));
+    assert_eq!(ask(&oidc, &token).unwrap_err().0, ProblemKind::IssuerUnreachable);
 }
 
 #[test]
