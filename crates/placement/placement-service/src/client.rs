@@ -3,7 +3,7 @@
 //! Source: the service's OpenAPI document.
 
 use crate::data_dir::Access;
-use crate::wire::{Problem, Watched, plain};
+use crate::wire::{PROTOCOL, Problem, ProblemKind, Watched, plain};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read};
@@ -134,6 +134,31 @@ pub struct Client {
 /// HTTP header with the identity of the agent's machine.
 pub(crate) const MACHINE_HEADER: &str = "longma-machine";
 
+/// HTTP header of agents' requests, and of the answers to them, with [`PROTOCOL`] of the sender.
+pub(crate) const PROTOCOL_HEADER: &str = "longma-protocol";
+
+/// What to do if an agent of protocol version `agent` is newer than the service. Old services do not name their
+/// version.
+pub(crate) fn update_service_first(agent: u32, service: Option<u32>) -> String {
+    let service = service.map_or("an older one".to_string(), |version| format!("version {version}"));
+    format!(
+        "this agent speaks version {agent} of the protocol, the service {service}: update the service first"
+    )
+}
+
+/// Adds the remedy to the answer of a service that does not understand a newer agent.
+fn explain_older_service(problem: &mut Problem, service: Option<u32>) {
+    let is_of_versions = match problem.kind {
+        ProblemKind::WrongFields | ProblemKind::WrongMethod => true,
+        // A path that does not exist, not an object.
+        ProblemKind::NotFound => problem.detail.contains("such path"),
+        _ => false,
+    };
+    if is_of_versions {
+        problem.detail += &format!("; {}", update_service_first(PROTOCOL, service));
+    }
+}
+
 /// Percent-encodes a name for use as a path segment.
 pub fn part(name: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'~');
@@ -194,7 +219,11 @@ impl Client {
 
     /// Returns the service's URL if the token can be read on the network: without TLS, to another machine.
     pub fn plaintext_url(&self) -> Option<&str> {
-        let authority = self.url.strip_prefix("http://")?.split('/').next()?;
+        let (scheme, rest) = self.url.split_once("://")?;
+        let authority =
+            Some(rest).filter(|_| scheme.eq_ignore_ascii_case("http"))?.split(['/', '?', '#']).next()?;
+        // A user's name before the host may look like a local address.
+        let authority = authority.rsplit('@').next()?;
         let host = match authority.strip_prefix('[') {
             Some(rest) => rest.split(']').next()?,
             None => authority.split(':').next()?,
@@ -243,7 +272,7 @@ impl Client {
             request = request.header("idempotency-key", key);
         }
         if let Some(machine) = &self.machine {
-            request = request.header(MACHINE_HEADER, machine);
+            request = request.header(MACHINE_HEADER, machine).header(PROTOCOL_HEADER, PROTOCOL);
         }
         let answered = match body {
             Some(body) => {
@@ -254,6 +283,8 @@ impl Client {
         };
         let mut answer = answered.map_err(|e| self.unreachable(&e))?;
         let status = answer.status();
+        let protocol: Option<u32> =
+            answer.headers().get(PROTOCOL_HEADER).and_then(|h| h.to_str().ok()?.parse().ok());
         let bytes = answer
             .body_mut()
             .with_config()
@@ -264,7 +295,12 @@ impl Client {
             return Ok(bytes);
         }
         match serde_json::from_slice(&bytes) {
-            Ok(problem) => Err(ClientError::Refused(problem)),
+            Ok(mut problem) => {
+                if self.is_agent() && protocol.is_none_or(|version| version < PROTOCOL) {
+                    explain_older_service(&mut problem, protocol);
+                }
+                Err(ClientError::Refused(problem))
+            }
             Err(_) => Err(self.unexpected(format!("status {status}"))),
         }
     }
@@ -369,6 +405,8 @@ impl Client {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
+    use std::net::TcpListener;
 
     #[test]
     fn a_token_is_visible_on_the_way_to_another_machine_without_tls() {
@@ -377,11 +415,43 @@ mod tests {
                 Access { url: url.into(), address: None, token: "longma-0".into(), certificate: None };
             Client::new(&access).unwrap().plaintext_url().is_some()
         };
-        for url in ["http://host1:7420", "http://192.0.2.1", "http://[2001:db8::1]:7420/"] {
+        for url in [
+            "http://host1:7420",
+            "http://192.0.2.1",
+            "http://[2001:db8::1]:7420/",
+            "HTTP://host1",
+            "http://localhost:x@host1/",
+            "http://127.0.0.1@host1",
+        ] {
             assert!(visible(url), "{url}");
         }
         for url in ["http://127.0.0.1:7420", "http://localhost", "http://[::1]:7420", "https://host1:7420"] {
             assert!(!visible(url), "{url}");
         }
+    }
+
+    #[test]
+    fn an_agent_that_an_older_service_does_not_understand_says_to_update_the_service() {
+        let answer = |headers: &'static str, body: &'static str| {
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let url = format!("http://{}", listener.local_addr().unwrap());
+            std::thread::spawn(move || {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let length = body.len();
+                let _ = write!(stream, "HTTP/1.1 422 X\r\n{headers}content-length: {length}\r\n\r\n{body}");
+            });
+            let access = Access { url, address: None, token: "longma-0".into(), certificate: None };
+            let client = Client::new(&access).unwrap().for_machine("m");
+            client.get::<()>("/v1/agents/h/vms").unwrap_err().to_string()
+        };
+        let fields = r#"{"kind":"wrong-fields","status":422,"title":"t","detail":"unknown field"}"#;
+        for headers in ["", "longma-protocol: 1\r\n"] {
+            let text = answer(headers, fields);
+            assert!(text.contains("unknown field; ") && text.contains("update the service first"), "{text}");
+        }
+        assert!(!answer("longma-protocol: 2\r\n", fields).contains("update"));
+        let other = r#"{"kind":"conflict","status":409,"title":"t","detail":"taken"}"#;
+        assert!(!answer("", other).contains("update"));
     }
 }

@@ -20,6 +20,11 @@ struct RemoteStore {
 
 type Result<T> = std::result::Result<T, StoreError>;
 
+/// The error of a service, in one line for the log.
+fn service(error: &ClientError) -> StoreError {
+    StoreError::Service(error.to_string().replace("\n  ", "; "))
+}
+
 impl RemoteStore {
     fn change(&self, change: &AgentChange) -> Result<Option<Vm>> {
         let path = format!("{}/changes", self.path);
@@ -27,13 +32,13 @@ impl RemoteStore {
             ClientError::Refused(problem) if problem.kind == ProblemKind::Conflict => {
                 StoreError::Conflict { host: "of this agent".into(), what: problem.detail.clone() }
             }
-            _ => StoreError::Service(error.to_string()),
+            _ => service(&error),
         })
     }
 
     fn own_vms(&self) -> Result<Vec<Vm>> {
         let path = format!("{}/vms", self.path);
-        self.client.get(&path).map_err(|e| StoreError::Service(e.to_string()))
+        self.client.get(&path).map_err(|error| service(&error))
     }
 
     fn vm_after(&self, change: &AgentChange) -> Result<Vm> {
@@ -59,12 +64,12 @@ impl ControlPlane for Remote {
 
     fn report(&self, _host: &str, report: AgentReport) -> Result<AgentOrders> {
         let path = format!("{}/report", self.store.path);
-        self.store.client.post(&path, None, &report).map_err(|e| StoreError::Service(e.to_string()))
+        self.store.client.post(&path, None, &report).map_err(|error| service(&error))
     }
 
     fn prepare(&self, vm: VmId) -> Result<Preparation> {
         let path = format!("{}/migrations/{vm}/prepare", self.store.path);
-        self.store.client.post(&path, None, &()).map_err(|e| StoreError::Service(e.to_string()))
+        self.store.client.post(&path, None, &()).map_err(|error| service(&error))
     }
 
     fn shutdown_deadline(&self) -> &ShutdownDeadline {
@@ -75,7 +80,7 @@ impl ControlPlane for Remote {
 impl AgentStore for RemoteStore {
     fn identity(&self) -> Result<String> {
         let path = format!("{}/database", self.path);
-        self.client.get(&path).map_err(|e| StoreError::Service(e.to_string()))
+        self.client.get(&path).map_err(|error| service(&error))
     }
 
     /// The path names the host.
@@ -91,7 +96,7 @@ impl AgentStore for RemoteStore {
     fn has_created(&self, id: VmId, created_at: Option<i64>) -> Result<bool> {
         let at = created_at.map(|at| format!("?created_at={at}")).unwrap_or_default();
         let path = format!("{}/made/{id}{at}", self.path);
-        self.client.get(&path).map_err(|e| StoreError::Service(e.to_string()))
+        self.client.get(&path).map_err(|error| service(&error))
     }
 
     fn transition(&self, vm: VmId, from: VmState, to: VmState, problem: Option<&str>) -> Result<Vm> {
@@ -112,5 +117,21 @@ impl AgentStore for RemoteStore {
 
     fn end_migration(&self, vm: VmId, problem: Option<&str>) -> Result<Vm> {
         self.vm_after(&AgentChange::EndMigration { vm, problem: problem.map(str::to_string) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::Problem;
+
+    #[test]
+    fn an_invalid_field_is_in_the_same_line_as_the_error() {
+        let problem: Problem = serde_json::from_str(
+            r#"{"status":422,"title":"wrong fields","detail":"a field is invalid","fields":[{"field":"a","problem":"is b"}]}"#,
+        )
+        .unwrap();
+        let text = service(&ClientError::Refused(problem)).to_string();
+        assert!(text.contains("a field is invalid (422 wrong fields); a: is b"), "{text}");
     }
 }

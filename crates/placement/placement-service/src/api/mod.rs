@@ -16,12 +16,12 @@ mod tokens;
 mod vms;
 mod watch;
 
-use crate::access::{Caller, digest, now};
+use crate::access::{Caller, Role, digest, now};
+use crate::client::{PROTOCOL_HEADER, update_service_first};
 use crate::oidc::{MAX_TOKEN_BYTES, Oidc};
 use crate::problem::HttpProblem;
 use crate::state::ServiceState;
-use crate::wire::Problem;
-use crate::wire::{ProblemKind, plain};
+use crate::wire::{PROTOCOL, Problem, ProblemKind, plain};
 use axum::Router;
 use axum::extract::{FromRequestParts, MatchedPath, Query, Request, State};
 use axum::http::header::AUTHORIZATION;
@@ -91,6 +91,15 @@ impl FromRequestParts<Arc<ServiceState>> for Caller {
         if let Some(cell) = parts.extensions.get::<CallerCell>() {
             // The cell of a request is empty before its only extraction.
             let _ = cell.0.set(caller.clone());
+        }
+        if caller.role == Role::Agent {
+            // Before the body is parsed, since a newer agent sends fields that this service does not know.
+            let agent: Option<u32> =
+                parts.headers.get(PROTOCOL_HEADER).and_then(|h| h.to_str().ok()?.parse().ok());
+            if let Some(agent) = agent.filter(|version| *version > PROTOCOL) {
+                let detail = update_service_first(agent, Some(PROTOCOL));
+                return Err(HttpProblem::new(ProblemKind::WrongState, detail));
+            }
         }
         if let Some(late) = caller.expired_for_s() {
             let detail = format!("this token expired {late} s ago: ask an admin for a new one");
@@ -169,9 +178,12 @@ async fn record_request(
     let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
     let (method, path) = (request.method().clone(), request.uri().path().to_string());
     let peer = request.extensions().get::<Peer>().map(|p| p.0);
-    let response = next.run(request).await;
+    let mut response = next.run(request).await;
     let status = response.status().as_u16();
     state.metrics.record_answer(&method, status, began.elapsed().as_secs_f64());
+    if path.starts_with("/v1/agents/") {
+        response.headers_mut().insert(PROTOCOL_HEADER, PROTOCOL.into());
+    }
     let why = response.extensions().get::<Problem>().map(Problem::summary);
     let peer = peer.map(|p| p.to_string()).unwrap_or_default();
     if status >= 400 {

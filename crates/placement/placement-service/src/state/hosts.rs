@@ -2,7 +2,7 @@
 
 use super::ServiceState;
 use super::migrations::Stuck;
-use crate::wire::{AgentReport, Order};
+use crate::wire::{AgentReport, Order, PROTOCOL};
 use longma_locks::IgnorePoison;
 use longma_placement::audit::Finding;
 use longma_placement::foreign::ForeignDomain;
@@ -68,8 +68,8 @@ pub(crate) struct HostState {
     /// The host as its agent found it, if existing reservations do not fit it; the reason; and when it was last tried.
     pub rejected_description: Option<(Arc<Host>, String, Instant)>,
     pub(super) switcher: Switcher,
-    /// Version of the protocol that its agent speaks.
-    pub(super) protocol: u32,
+    /// Version of the protocol that its agent speaks; `None` before its first report.
+    pub(super) protocol: Option<u32>,
     /// Whether virtual machines are being migrated off it.
     pub(super) is_emptying: bool,
     /// Name of the token whose request emptied the host, if this process received the request.
@@ -104,9 +104,11 @@ impl HostState {
         });
         let lost = self.lost.iter().flat_map(|lost| &lost.problems);
         let rejected_description = self.rejected_description.iter().map(|(_, why, _)| why);
+        let is_old = self.protocol.is_some_and(|version| version < PROTOCOL);
+        let old = is_old.then(|| "its agent is of an older version than this service: update it".to_string());
         let stuck = self.stuck.values().map(|(_, why)| why);
         let others = self.problems.iter().chain(lost).chain(rejected_description).chain(stuck);
-        others.cloned().chain(silent).collect()
+        others.cloned().chain(silent).chain(old).collect()
     }
 
     fn new() -> Self {
@@ -126,7 +128,7 @@ impl HostState {
             lost: None,
             rejected_description: None,
             switcher: Switcher::new(SwitchPolicy::default()),
-            protocol: 1,
+            protocol: None,
             is_emptying: false,
             emptied_by: None,
             stuck: BTreeMap::new(),
@@ -204,7 +206,7 @@ impl ServiceState {
                 (h.findings, h.audited) = (findings, Some(Instant::now()));
             }
             (h.problems, h.foreign) = (report.problems, report.foreign);
-            (h.foreign_domains, h.protocol) = (report.foreign_domains, report.protocol);
+            (h.foreign_domains, h.protocol) = (report.foreign_domains, Some(report.protocol));
             had
         });
         match (had, problems) {

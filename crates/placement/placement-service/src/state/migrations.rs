@@ -9,7 +9,7 @@ use crate::wire::{OrderDone, OrderKind, Preparation, ProblemKind};
 use longma_locks::IgnorePoison;
 use longma_placement::allocator::AllocateError;
 use longma_placement::inventory::HostStatus;
-use longma_placement::scheduler::NoPlacement;
+use longma_placement::scheduler::{HostVerdict, NoPlacement};
 use longma_placement::store::{Intent, StoreError, Vm, VmId, VmState};
 use longma_placement::{Placement, Store};
 use std::sync::Arc;
@@ -95,23 +95,42 @@ impl ServiceState {
         Ok(receive)
     }
 
-    /// Error for a virtual machine that fits on no other host. If the request named the host, explains which resources
-    /// it lacks.
+    /// Error for a virtual machine that has no place on another host.
+    fn cannot_leave(&self, error: AllocateError) -> HttpProblem {
+        match error {
+            AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 0 }) => {
+                HttpProblem::new(ProblemKind::NoRoom, "there is no other host: start an agent on one".into())
+            }
+            error => HttpProblem::of_allocation(error, &self.log),
+        }
+    }
+
+    /// Error for a virtual machine that fits on no other host. If the request named the host, or there is only one other,
+    /// explains which resources it lacks.
     async fn no_target(
         &self,
         vm: &Vm,
         to: Option<String>,
         error: AllocateError,
     ) -> Result<HttpProblem, HttpProblem> {
-        let (Some(to), AllocateError::NoPlacement(NoPlacement::NoFit { .. })) = (to, &error) else {
-            return Ok(HttpProblem::of_allocation(error, &self.log));
+        let hosts = match &error {
+            AllocateError::NoPlacement(NoPlacement::NoFit { hosts }) => *hosts,
+            _ => 0,
         };
-        let (request, name) = (vm.request.clone(), to.clone());
+        if hosts != 1 {
+            return Ok(self.cannot_leave(error));
+        }
+        let (request, only) = (vm.request.clone(), to.clone());
         let explained =
-            self.worker.query(move |allocator| allocator.scheduler().explain(&request, Some(&name), 1));
-        let reason = explained.await?.ok().and_then(|explanation| explanation.hosts.first()?.reason());
-        let detail =
-            reason.unwrap_or_else(|| format!("it does not fit on {to} at present, or its groups forbid it"));
+            self.worker.query(move |allocator| allocator.scheduler().explain(&request, only.as_deref(), 2));
+        let own = vm.placement.as_ref().map(|place| &*place.host);
+        let other = explained.await?.ok().and_then(|explanation| {
+            explanation.hosts.into_iter().find(|verdict| Some(&*verdict.host) != own)
+        });
+        let reason = other.as_ref().and_then(HostVerdict::reason);
+        let name = to.or(other.map(|verdict| verdict.host)).unwrap_or_else(|| "the other host".into());
+        let detail = reason
+            .unwrap_or_else(|| format!("it does not fit on {name} at present, or its groups forbid it"));
         Ok(HttpProblem::new(ProblemKind::NoRoom, detail))
     }
 
@@ -124,7 +143,7 @@ impl ServiceState {
             );
             return Err(HttpProblem::new(ProblemKind::AgentNotHere, detail));
         }
-        if self.host(host, |h| h.protocol) < MIGRATING_PROTOCOL {
+        if self.host(host, |h| h.protocol).is_none_or(|version| version < MIGRATING_PROTOCOL) {
             let detail =
                 format!("the agent of {host} is of an older version, which cannot migrate: update it");
             return Err(HttpProblem::new(ProblemKind::WrongState, detail));
@@ -293,7 +312,7 @@ impl ServiceState {
             });
             match relocated.await {
                 Ok(Ok(_)) => None,
-                Ok(Err(error)) => Some(HttpProblem::of_allocation(error, &self.log).0.summary()),
+                Ok(Err(error)) => Some(self.cannot_leave(error).0.summary()),
                 Err(error) => Some(HttpProblem::from(error).0.summary()),
             }
         } else {

@@ -66,6 +66,8 @@ fn both_agents_take_part_and_neither_can_do_the_others_part() {
     one.report(Vec::new());
     let vm: Vm = admin.post("/v1/vms", None, &Request::new("a", 2, 64)).unwrap();
     run(&one.client, &vm);
+    let alone = admin.post::<Vm>("/v1/vms/a/migrate", None, &Migrate::default()).unwrap_err();
+    assert!(alone.to_string().contains("there is no other host"), "{alone}");
     let mut two = Played::new(&service, "h2");
     two.report(Vec::new());
     let to = |host: &str| Migrate { to: Some(host.into()) };
@@ -130,6 +132,21 @@ fn order_target(begin: &AgentChange) -> longma_placement::Placement {
     match begin {
         AgentChange::BeginMigration { target, .. } => target.clone(),
         other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_reason_of_the_only_other_host_is_stated() {
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
+    let (mut one, admin) = (Played::new(&service, "h1"), service.admin.clone());
+    one.report(Vec::new());
+    let vm: Vm = admin.post("/v1/vms", None, &Request::new("a", 2, 64)).unwrap();
+    run(&one.client, &vm);
+    Played::new(&service, "h2").report(Vec::new());
+    admin.post::<Drained>("/v1/hosts/h2/drain", None, &()).unwrap();
+    for migrate in [Migrate::default(), Migrate { to: Some("h2".into()) }] {
+        let refused = admin.post::<Vm>("/v1/vms/a/migrate", None, &migrate).unwrap_err().to_string();
+        assert!(refused.contains("host h2 ") && !refused.contains("none of"), "{refused}");
     }
 }
 

@@ -5,7 +5,7 @@ use longma_placement::Request;
 use longma_placement::store::{Vm, VmState};
 use longma_placement_service::Client;
 use longma_placement_service::openapi;
-use longma_placement_service::wire::{AgentChange, AgentOrders, AgentReport, OrderDone, Rebind};
+use longma_placement_service::wire::{AgentChange, AgentOrders, AgentReport, HostView, OrderDone, Rebind};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -56,6 +56,33 @@ fn only_the_hosts_own_agent_answers_its_orders() {
     agent.post::<AgentOrders>("/v1/agents/h1/report", None, &done("said by its own")).unwrap();
     let answer = moved.recv().unwrap().unwrap_err().to_string();
     assert!(answer.contains("said by its own"), "{answer}");
+}
+
+#[test]
+fn agents_of_other_versions_work_or_say_what_to_update() {
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
+    agent_of(&service, "h1");
+    let token = service.token("old", "agent", Some("h1"));
+    let send = |headers: &str, body: &str| {
+        let request = format!(
+            "POST /v1/agents/h1/report HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\
+             content-type: application/json\r\nauthorization: Bearer {token}\r\n{headers}\r\n{body}",
+            body.len()
+        );
+        service.raw(request.as_bytes())
+    };
+    // The first version of the protocol.
+    let answer = send("", r#"{"load":[],"problems":[]}"#);
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("longma-protocol: 2"), "{answer}");
+    let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
+    assert!(view.problems.iter().any(|problem| problem.contains("older version")), "{:?}", view.problems);
+    // A later version, whose reports have other fields.
+    let answer = send("longma-protocol: 3\r\n", r#"{"protocol":3,"invented":1}"#);
+    assert!(answer.starts_with("HTTP/1.1 409 ") && answer.contains("update the service first"), "{answer}");
+    let answer = send("longma-protocol: 2\r\n", r#"{"protocol":2}"#);
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let view: HostView = service.admin.get("/v1/hosts/h1").unwrap();
+    assert_eq!(view.problems, Vec::<String>::new());
 }
 
 #[test]
