@@ -6,7 +6,7 @@
 use crate::cpus::CpuSet;
 use longma_topology::Machine;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of NUMA nodes of a host.
 pub const MAX_NODES: usize = 64;
@@ -338,6 +338,7 @@ impl Host {
         if let Some(cpu) = self.reserved.iter().find(|c| !seen.contains(*c)) {
             return fail(format!("reserved: CPU {cpu} does not belong to any node"));
         }
+        let mut functions = BTreeSet::new();
         for (at, device) in self.devices.iter().enumerate() {
             if !is_device_name(&device.name) {
                 return fail(format!(
@@ -348,6 +349,18 @@ impl Host {
             let twice = self.devices[..at].iter().any(|d| d.name == device.name);
             if !node || twice {
                 return fail(format!("devices[{at}]: its node does not exist, or its name is used twice"));
+            }
+            if let Some(wrong) = device.functions.iter().find(|function| !is_pci_address(function)) {
+                let wrong: String = wrong.chars().take(MAX_DEVICE_NAME).collect();
+                return fail(format!(
+                    "devices[{at}].functions: {wrong:?} is not a PCI address such as 0000:41:00.1"
+                ));
+            }
+            // Handed to two virtual machines, it would keep the second from starting.
+            if let Some(twice) =
+                device.functions.iter().find(|function| !functions.insert(function.to_lowercase()))
+            {
+                return fail(format!("devices[{at}].functions: {twice} is listed twice"));
             }
         }
         Ok(())
@@ -362,6 +375,18 @@ const MAX_DEVICE_NAME: usize = 64;
 pub fn is_device_name(name: &str) -> bool {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':' | '@');
     (1..=MAX_DEVICE_NAME).contains(&name.len()) && name.chars().all(good)
+}
+
+/// Returns whether `text` is the address of a PCI function, such as 0000:41:00.1.
+fn is_pci_address(text: &str) -> bool {
+    let is_hex = |part: &str, digits: std::ops::RangeInclusive<usize>| {
+        digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    let Some((device, function)) = text.rsplit_once('.') else { return false };
+    let parts: Vec<&str> = device.split(':').collect();
+    let [domain, bus, slot] = parts[..] else { return false };
+    // Some hosts have domains of more than 16 bits.
+    is_hex(domain, 4..=8) && is_hex(bus, 2..=2) && is_hex(slot, 2..=2) && is_hex(function, 1..=1)
 }
 
 /// Distances of `nodes` nodes if none are known: 10 to itself and 20 to the others, as in Linux.
@@ -407,5 +432,27 @@ mod tests {
             host.devices = vec![device];
             assert!(host.check().unwrap_err().problem.starts_with("devices[0].name"), "{name:?}");
         }
+        let with = |all: &[&[&str]]| {
+            let device = |(at, functions): (usize, &&[&str])| Device {
+                functions: functions.iter().map(ToString::to_string).collect(),
+                ..Device::new(&format!("d{at}"), DeviceKind::Nic, None, 1)
+            };
+            Host { devices: all.iter().enumerate().map(device).collect(), ..good.clone() }.check()
+        };
+        assert_eq!(with(&[&["0000:41:00.1", "10000:e1:00.0"], &["0000:41:00.2"]]), Ok(()));
+        for function in [
+            "",
+            "0000:41:00.1'/>",
+            "0000.41.00:1",
+            "0000:41.00.1",
+            "41:00.1",
+            "0000:41:00.1\u{1b}",
+            "0000:41:0g.1",
+        ] {
+            let problem = with(&[&[function]]).unwrap_err().problem;
+            assert!(problem.contains("is not a PCI address"), "{problem}");
+        }
+        let twice = with(&[&["0000:41:00.0", "0000:41:00.1"], &["0000:41:00.1"]]).unwrap_err().problem;
+        assert_eq!(twice, "devices[1].functions: 0000:41:00.1 is listed twice");
     }
 }

@@ -147,10 +147,16 @@ pub(crate) async fn change(
     caller: Caller,
     headers: HeaderMap,
     Path(host): Path<String>,
-    Body(change): Body<AgentChange>,
+    Body(mut change): Body<AgentChange>,
 ) -> Result<Json<Option<Vm>>, HttpProblem> {
     require_agent_of(&state, &caller, &host, &headers).await?;
-    if let AgentChange::Describe(described) = &change {
+    if let AgentChange::Describe(described) = &mut change {
+        // Shown to users.
+        described
+            .devices
+            .iter_mut()
+            .filter_map(|device| device.unusable.as_mut())
+            .for_each(|why| *why = plain(why));
         if described.name != host {
             return Err(HttpProblem::new(
                 ProblemKind::NotAllowed,
