@@ -33,11 +33,8 @@ pub struct Arguments {
 
 /// Runs `longma placement advise`; changes nothing.
 pub fn run(arguments: &Arguments) -> Outcome {
-    let read = |file: &PathBuf| {
-        std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
-    };
-    let flavors = arguments.flavors.as_ref().map(read).transpose()?;
-    let inventory = advise::parse(&read(&arguments.inventory)?, flavors.as_deref())?;
+    let flavors = arguments.flavors.as_deref().map(advise::read).transpose()?;
+    let inventory = advise::parse(&advise::read(&arguments.inventory)?, flavors.as_deref())?;
     let fleet = fleet_file::open(&arguments.fleet)?;
     let fixed_mib = u32::try_from(arguments.vm_overhead >> 20)?;
     let overhead = Overhead { fixed_mib, ..Overhead::default() };

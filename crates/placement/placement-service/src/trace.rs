@@ -10,6 +10,7 @@ use longma_placement::replay::Arrival;
 use longma_placement::request::{CpuPolicy, MAX_MEMORY_MIB, MAX_VCPUS, MemoryPolicy};
 use std::fmt::Display;
 use std::io::Read;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Maximum number of requests of a trace.
@@ -52,6 +53,10 @@ enum SizeColumns {
 /// If the file cannot be read; or the first line and column at fault.
 pub fn open(file: &Path, conversion: &Conversion<'_>) -> Result<Vec<Arrival>, InputError> {
     let fault = |problem: String| Fault { line: None, field: String::new(), problem }.within(file);
+    let kind = std::fs::metadata(file).map_err(|error| fault(error.to_string()))?.file_type();
+    if !kind.is_file() && !kind.is_fifo() {
+        return Err(fault("is neither a file nor a pipe".into()));
+    }
     let opened = std::fs::File::open(file).map_err(|error| fault(error.to_string()))?;
     parse(opened, conversion).map_err(|fault| fault.within(file))
 }
@@ -222,6 +227,16 @@ mod tests {
         let machine = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
         let (cpu, memory) = (CpuPolicy::Range, MemoryPolicy::Strict);
         parse(text.as_bytes(), &Conversion { machine: &machine, cpu, memory })
+    }
+
+    #[test]
+    fn endless_traces_are_not_read() {
+        let machine = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h").unwrap();
+        let (cpu, memory) = (CpuPolicy::Range, MemoryPolicy::Strict);
+        let problem = open(Path::new("/dev/zero"), &Conversion { machine: &machine, cpu, memory })
+            .unwrap_err()
+            .to_string();
+        assert!(problem.contains("neither a file nor a pipe"), "{problem}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use longma_placement::host::{Host, Node, Pool, uniform_distances};
 use longma_placement::replay::{Arrival, Candidate, Interval, Outcome, Sums, compare, replay, replay_all};
 use longma_placement::request::MemoryPolicy;
 use longma_placement::{Policy, Request};
+use std::time::{Duration, Instant};
 
 /// Hosts of `nodes` nodes with eight CPUs and 1024 MiB each.
 fn hosts(count: u32, nodes: u32) -> Vec<Host> {
@@ -77,6 +78,16 @@ fn one_move_frees_a_node_for_a_request_that_fits_none() {
     let moving = outcome(&hosts(1, 2), &arrivals, "longma with moves");
     assert_eq!((moving.total().refused, moving.moves), (1, 1), "only the last request finds no memory");
     assert_eq!(moving.total().refused_mib, 100);
+}
+
+#[test]
+fn an_overloaded_fleet_is_replayed_quickly() {
+    // Memory is left on a host whose CPUs are full, so that all moves there are examined.
+    let arrivals: Vec<Arrival> = (0..20_000).map(|_| arrival(0.0, 9.0, 1)).collect();
+    let began = Instant::now();
+    let total = outcome(&hosts(1, 4), &arrivals, "longma with moves").total();
+    assert_eq!(total.requests - total.refused, 64);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -13,8 +13,23 @@ use crate::fleet_file::Fleet;
 use longma_placement::placement::Placement;
 use longma_placement::request::MemoryPolicy;
 use longma_placement::{CpuSet, Host, Policy, Request, Scheduler};
+use longma_topology::read_text;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+/// Maximum size of an inventory.
+const MAX_BYTES: u64 = 256 << 20;
+
+/// Reads an inventory.
+///
+/// # Errors
+/// If the file cannot be read or is too large. The text names it.
+pub fn read(file: &Path) -> Result<String, String> {
+    let named = |problem: String| format!("{}: {problem}", file.display());
+    let text = read_text(file, MAX_BYTES).map_err(|error| named(error.to_string()))?;
+    text.ok_or_else(|| named(format!("is larger than {} MiB", MAX_BYTES >> 20)))
+}
 
 /// Where a virtual machine should be.
 #[derive(Clone, Debug, PartialEq, Serialize)]

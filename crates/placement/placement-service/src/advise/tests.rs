@@ -22,6 +22,11 @@ fn advised(inventory: &Inventory, names: &[&str]) -> Vec<Advice> {
 }
 
 #[test]
+fn endless_inventories_are_not_read() {
+    assert_eq!(read(Path::new("/dev/zero")).unwrap_err(), "/dev/zero: neither a file nor a pipe");
+}
+
+#[test]
 fn running_virtual_machines_get_nodes_on_their_host_and_stopped_ones_do_not_count() {
     let inventory = parse(PROXMOX, None).unwrap();
     assert_eq!(inventory.hosts.iter().map(String::as_str).collect::<Vec<_>>(), ["pve1", "pve2"]);

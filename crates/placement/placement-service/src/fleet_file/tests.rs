@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::time::{Duration, Instant};
 
 /// Written by `lstopo --input "package:2 [numa(memory=64GB)] l3:1 core:2 pu:2" --of xml`, shortened.
 const LSTOPO: &str = r#"<?xml version="1.0" encoding="UTF-8"?>
@@ -136,6 +137,16 @@ fn faults_of_descriptions_name_the_line_and_the_field() {
         assert_eq!((fault.line, &*fault.field), (Some(line), field), "{text}: {fault:?}");
     }
     assert!(lscpu::parse("", "h", 1024).is_err());
+}
+
+#[test]
+fn many_attributes_take_no_quadratic_time() {
+    let attributes: String = (0..200_000).map(|at| format!(" a{at}='1'")).collect();
+    let began = Instant::now();
+    lstopo::parse(&format!("<topology version='2.0'{attributes}/>"), "h").unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    let fault = lstopo::parse("<topology version='2.0' a='1' a='2'/>", "h").unwrap_err();
+    assert_eq!((&*fault.field, &*fault.problem), ("topology: a", "is given twice"));
 }
 
 proptest! {

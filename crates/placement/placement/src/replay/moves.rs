@@ -14,23 +14,27 @@ const MAX_HOSTS: usize = 8;
 pub(super) struct Residents {
     at: FxHashMap<String, usize>,
     vms: Vec<Vec<(usize, Request)>>,
+    /// Requests for which no move made room since the host last changed. An overloaded fleet gets many alike.
+    hopeless: Vec<Vec<Request>>,
 }
 
 impl Residents {
     pub fn new(hosts: &[Host]) -> Self {
         let at = hosts.iter().enumerate().map(|(at, host)| (host.name.clone(), at)).collect();
-        Self { at, vms: vec![Vec::new(); hosts.len()] }
+        Self { at, vms: vec![Vec::new(); hosts.len()], hopeless: vec![Vec::new(); hosts.len()] }
     }
 
     pub fn add(&mut self, host: &str, vm: usize, request: &Request) {
         if let Some(at) = self.at.get(host) {
             self.vms[*at].push((vm, request.clone()));
+            self.hopeless[*at].clear();
         }
     }
 
     pub fn remove(&mut self, host: &str, vm: usize) {
         if let Some(at) = self.at.get(host) {
             self.vms[*at].retain(|resident| resident.0 != vm);
+            self.hopeless[*at].clear();
         }
     }
 }
@@ -47,7 +51,16 @@ impl Run<'_> {
             .filter(|host| host.0 >= request.memory_mib)
             .collect();
         hosts.sort_unstable();
-        hosts.into_iter().take(MAX_HOSTS).find_map(|(_, at)| self.make_room_on(at, request))
+        hosts.into_iter().take(MAX_HOSTS).find_map(|(_, at)| {
+            if self.residents.hopeless[at].contains(request) {
+                return None;
+            }
+            let found = self.make_room_on(at, request);
+            if found.is_none() {
+                self.residents.hopeless[at].push(request.clone());
+            }
+            found
+        })
     }
 
     fn make_room_on(&mut self, host: usize, request: &Request) -> Option<Placement> {
