@@ -120,7 +120,9 @@ stage_null_blk() {
 stage_scripts() { python3 -m unittest discover -v -s tests; }
 
 # Placement on a real libvirt with software emulation, in namespaces of the test's own.
-stage_libvirt() { tests/libvirt.py --longma "$longma" && tests/libvirt_migrate.py --longma "$longma"; }
+stage_libvirt() {
+    tests/libvirt.py --longma "$longma" && tests/libvirt_memory.py --longma "$longma" && tests/libvirt_migrate.py --longma "$longma"
+}
 
 # The same in an emulated guest with four NUMA nodes, which shows that pages move. Takes many minutes.
 stage_nodes() { tests/libvirt_nodes.py --longma "$longma"; }
