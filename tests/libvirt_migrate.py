@@ -399,8 +399,7 @@ def restart_agent(bed, uri):
 
 def killed(bed, what, kill, repair):
     """Breaks something in the middle of a migration from the present host, and repairs it."""
-    source = bed.a if bed.place() == "a" else bed.b
-    target = bed.b if source is bed.a else bed.a
+    source, target = both_hosts(bed)
     process = bed.slowly(source, target.name)
     kill(source, target)
     # Only after libvirtd could notice it.
@@ -446,6 +445,20 @@ def a_cut_network_leaves_one_copy(bed):
     killed(bed, "the target's network is cut", cut, mend)
 
 
+def both_hosts(bed):
+    """The host of the virtual machine, and the other one."""
+    return (bed.a, bed.b) if bed.place() == "a" else (bed.b, bed.a)
+
+
+def an_aborted_migration_leaves_everything_as_it_was(bed):
+    source, target = both_hosts(bed)
+    process = bed.slowly(source, target.name)
+    source.virsh("domjobabort", "longma-1")
+    output = process.communicate(timeout=120)[0]
+    must(process.returncode != 0 and "was not migrated" in output, output)
+    bed.settled(source.name)
+
+
 def draining_empties_a_host(bed):
     source = bed.place()
     other = "b" if source == "a" else "a"
@@ -469,6 +482,20 @@ def it_has_never_run_twice(bed):
     print(f"  {len(bed.watch.handovers)} handovers, without a counter for {pauses} s; a tick takes 0.05 s")
 
 
+def it_is_stopped_and_deleted_during_a_migration(bed):
+    for command, state in (("stop", "stopped"), ("delete", "deleted")):
+        source, target = both_hosts(bed)
+        process = bed.slowly(source, target.name)
+        output = bed.output_of(command, "vm", "--patience", "100")
+        process.communicate(timeout=120)
+        running = [host.name for host in bed.hosts if "longma-1" in host.virsh("list", "--name").split()]
+        must(state in output and not running, f"{command}: {output}; on {running}")
+        held = sorted((host["vms"], host["nodes"][0]["exclusive"]) for host in bed.json("hosts"))
+        must(held == ([(0, 0), (1, 1)] if command == "stop" else [(0, 0), (0, 0)]), f"{command}: {held}")
+        if command == "stop":
+            bed.output_of("start", "vm", "--patience", "100")
+
+
 def number_of_events(bed):
     """The number of events so far."""
     with contextlib.closing(sqlite3.connect(f"file:{bed.folder}/state/placement.db?mode=ro", uri=True)) as database:
@@ -485,8 +512,10 @@ STEPS = (
     a_killed_libvirtd_of_the_target_leaves_one_copy,
     a_killed_service_leaves_one_copy,
     a_cut_network_leaves_one_copy,
+    an_aborted_migration_leaves_everything_as_it_was,
     draining_empties_a_host,
     it_has_never_run_twice,
+    it_is_stopped_and_deleted_during_a_migration,
 )
 
 
