@@ -83,7 +83,11 @@ fn one_move_frees_a_node_for_a_request_that_fits_none() {
 #[test]
 fn an_overloaded_fleet_is_replayed_quickly() {
     // Memory is left on a host whose CPUs are full, so that all moves there are examined.
-    let arrivals: Vec<Arrival> = (0..20_000).map(|_| arrival(0.0, 9.0, 1)).collect();
+    let named = |at: u32| {
+        let arrival = arrival(0.0, 9.0, 1);
+        Arrival { request: Request { name: format!("v{at}"), ..arrival.request }, ..arrival }
+    };
+    let arrivals: Vec<Arrival> = (0..20_000).map(named).collect();
     let began = Instant::now();
     let total = outcome(&hosts(1, 4), &arrivals, "longma with moves").total();
     assert_eq!(total.requests - total.refused, 64);

@@ -14,7 +14,7 @@ const MAX_HOSTS: usize = 8;
 pub(super) struct Residents {
     at: FxHashMap<String, usize>,
     vms: Vec<Vec<(usize, Request)>>,
-    /// Requests for which no move made room since the host last changed. An overloaded fleet gets many alike.
+    /// Requests, without their names, for which no move made room since the host last changed. An overloaded fleet gets many alike.
     hopeless: Vec<Vec<Request>>,
 }
 
@@ -51,13 +51,14 @@ impl Run<'_> {
             .filter(|host| host.0 >= request.memory_mib)
             .collect();
         hosts.sort_unstable();
+        let unnamed = Request { name: String::new(), ..request.clone() };
         hosts.into_iter().take(MAX_HOSTS).find_map(|(_, at)| {
-            if self.residents.hopeless[at].contains(request) {
+            if self.residents.hopeless[at].contains(&unnamed) {
                 return None;
             }
             let found = self.make_room_on(at, request);
             if found.is_none() {
-                self.residents.hopeless[at].push(request.clone());
+                self.residents.hopeless[at].push(unnamed.clone());
             }
             found
         })
