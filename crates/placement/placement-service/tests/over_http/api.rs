@@ -197,7 +197,13 @@ fn a_remote_agent_creates_and_repairs_domains() {
     service.admin.post::<Vm>("/v1/vms", None, &body).unwrap();
     until("it runs", || running(&service.admin, "a"));
     let before = hypervisor.domains()["longma-1"].bound.clone();
-    let moved: Vm = service.admin.post("/v1/vms/a/rebind", None, &Rebind::default()).unwrap();
+    let mut moved = None;
+    // Its first report follows its first work.
+    until("its agent reports and moves it", || {
+        moved = service.admin.post::<Vm>("/v1/vms/a/rebind", None, &Rebind::default()).ok();
+        moved.is_some()
+    });
+    let moved = moved.unwrap();
     assert_ne!(hypervisor.domains()["longma-1"].bound, before);
     assert_eq!(hypervisor.domains()["longma-1"].bound, moved.placement.unwrap().bound);
     // A domain is changed from outside: the next check finds and corrects it.
