@@ -222,3 +222,110 @@ fn values_and_failures_cannot_add_lines_to_the_output() {
         );
     }
 }
+
+/// The experiment with `parameters` at level `timing`, one metric, and a published value.
+fn timed(parameters: &str) -> String {
+    let queens =
+        QUEENS.replace("unit = \"instructions\"", "of = \"run.instructions\"\nunit = \"instructions\"");
+    queens.replace(
+        "argument = \"4\"",
+        &format!("arguments = [\"6\", \"20\"]\nlevel = \"timing\"\n{parameters}"),
+    ) + "[metrics.cycles]\nof = \"run.cycles\"\nunit = \"10^3 cycles\"\nscale = 1e-3\n\
+        [metrics.cpi]\nunit = \"cycles/instruction\"\nformula = \"run.cycles / run.instructions\"\n\
+        [metrics.nothing]\nunit = \"times\"\nformula = \"cycles / cycles\"\n\
+        [sources.s]\nkind = \"paper\"\ntitle = \"t\"\n[[published]]\nvalues = { cycles = 215 }\nread = \"printed\"\n\
+        source = \"s\"\n[[plots]]\ntitle = \"Cycles\"\nkind = \"bar\"\nx = \"machine\"\nmetrics = [\"cycles\"]\n"
+}
+
+#[test]
+fn a_sampled_point_has_its_interval_wherever_it_is_shown() {
+    let study = Study::new(&timed("sample = \"every=20k,unit=2k,detail=1k\""));
+    let shown = study.success("run", &[]);
+    assert_eq!(shown.matches('±').count(), 3, "{shown}");
+    let rows: serde_json::Value = serde_json::from_str(&study.success("run", &["--format", "json"])).unwrap();
+    let row = rows.to_string();
+    for half in ["cycles.half", "cpi.half", "\"nothing.half\":0.0"] {
+        assert!(row.contains(half), "{half}: {row}");
+    }
+    assert!(!row.contains("instructions.half"), "counts are exact: {row}");
+    let compared = study.success("compare", &[]);
+    assert!(compared.contains('±'), "{compared}");
+    let json: serde_json::Value =
+        serde_json::from_str(&study.success("compare", &["--format", "json"])).unwrap();
+    assert!(json[0]["values"][0]["interval"]["half"].as_f64().unwrap() > 0.0, "{json}");
+    let (page, figures) = (study.path("page.html"), study.path("figures"));
+    let output = ["-o", page.to_str().unwrap(), "--figures", figures.to_str().unwrap()];
+    study.success("report", &output);
+    assert!(fs::read_to_string(page).unwrap().contains("(ours, sampled)"));
+    let table = fs::read_to_string(figures.join("file.csv")).unwrap();
+    assert!(table.starts_with("instructions,instructions.half"), "{table}");
+    // Another plan is another point.
+    fs::write(study.path("file.toml"), timed("sample = \"every=10k,unit=2k,detail=1k\"")).unwrap();
+    assert!(study.success("run", &[]).contains("1 points run"));
+}
+
+const REGION: &str = r#"
+format = 1
+name = "file"
+title = "Region"
+workload = "program"
+machines = ["loongson-3a5000"]
+time_limit = "60 s"
+[parameters]
+program = "guests:matmul"
+arguments = ["24", "1"]
+level = "timing"
+roi = true
+warm = "0"
+[parameters.prints]
+checksum = 'matmul.* ([0-9]+)[0-9a-f]*'
+[sweep]
+"machine.caches.l2.size" = ["128 KiB", "256 KiB"]
+[metrics.cycles]
+of = "run.cycles"
+unit = "cycles"
+"#;
+
+#[test]
+fn points_continue_from_a_checkpoint_that_they_share() {
+    let study = Study::new(REGION);
+    let cycles = |study: &Study| {
+        let rows: serde_json::Value =
+            serde_json::from_str(&study.success("run", &["--format", "json"])).unwrap();
+        let rows = rows[0]["rows"].as_array().unwrap_or_else(|| panic!("{rows}")).clone();
+        rows.iter().map(|row| row["cycles"].as_f64().unwrap()).collect::<Vec<_>>()
+    };
+    let whole = cycles(&study);
+    let restored = REGION.replace("warm = \"0\"", "checkpoint = true");
+    fs::write(study.path("file.toml"), &restored).unwrap();
+    assert!(study.success("run", &[]).contains("2 points run"), "a checkpoint is part of a result");
+    assert_eq!(cycles(&study)[1], whole[1], "on the machine that made the checkpoint");
+    for (given, why) in [
+        ("checkpoint = true\nwarm = \"5\"", "`warm` has no effect after a `checkpoint`"),
+        ("checkpoint = true\nfiles = [\"queens\"]", "cannot contain the copies of `files`"),
+        ("sample = \"\"\nwarm = \"-3\"", "-3"),
+        ("sample = \"every=50k\"", "cannot be used with"),
+        ("sample = \"every=0\"", "every"),
+        ("max_instructions = -1", "-1"),
+        ("max_time = \"soon\"", "soon"),
+    ] {
+        fs::write(study.path("file.toml"), REGION.replace("warm = \"0\"", given)).unwrap();
+        for verb in ["check", "run"] {
+            let output = study.output(verb, &[]);
+            let shown = text(&output.stdout) + &text(&output.stderr);
+            assert!(!output.status.success() && shown.contains(why), "{verb} {given}: {shown}");
+        }
+    }
+    let limited = REGION.replace("warm = \"0\"", "max_instructions = 1000");
+    fs::write(study.path("file.toml"), limited).unwrap();
+    assert!(cycles(&study)[0] < whole[0] / 10.0);
+}
+
+#[test]
+fn a_region_that_the_program_does_not_mark_is_a_failure() {
+    let study = Study::new(&REGION.replace("guests:matmul", "guests:hello"));
+    let output = study.output("run", &[]);
+    assert_eq!(output.status.code(), Some(1));
+    let shown = text(&output.stdout) + &text(&output.stderr);
+    assert!(shown.contains("the program executed no region of interest"), "{shown}");
+}

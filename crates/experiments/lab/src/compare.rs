@@ -27,7 +27,7 @@ pub struct Comparison {
     pub published: Expected,
     /// The measured value; `None` if the point was not run or failed.
     pub ours: Option<f64>,
-    /// Its interval, if it is the mean of replicates.
+    /// Its interval, if it is the mean of replicates or of a sampled run.
     pub interval: Option<Interval>,
     /// Number of runs that contribute to the measured value; 0 if there is no value.
     pub runs: usize,

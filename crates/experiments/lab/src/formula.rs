@@ -12,6 +12,7 @@
 
 mod parser;
 
+use crate::estimate::Estimate;
 use crate::units::Unit;
 use std::collections::BTreeSet;
 
@@ -42,25 +43,13 @@ pub(crate) enum Formula {
 /// The points that a formula reads.
 pub(crate) trait Points {
     /// The metric called `name` at `point`.
-    fn metric(&self, point: usize, name: &str) -> Option<f64>;
+    fn metric(&self, point: usize, name: &str) -> Option<Estimate>;
     /// Names of the workload's metrics at `point`.
     fn names(&self, point: usize) -> Vec<&str>;
     /// The point that differs from `point` in these settings only.
     fn at(&self, point: usize, settings: &[(String, String)]) -> Option<usize>;
     /// The points that differ from `point` at most in these parameters.
     fn over(&self, point: usize, parameters: &[String]) -> Vec<usize>;
-}
-
-impl Fold {
-    fn of(self, values: &[f64]) -> Option<f64> {
-        let all = values.iter().copied();
-        match self {
-            Fold::Sum => Some(all.sum()),
-            Fold::Mean => (!values.is_empty()).then(|| all.sum::<f64>() / values.len() as f64),
-            Fold::Least => all.reduce(f64::min),
-            Fold::Most => all.reduce(f64::max),
-        }
-    }
 }
 
 /// Whether `name` matches `pattern`, in which `*` stands for any text.
@@ -72,33 +61,27 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
 
 impl Formula {
     /// The value at `point`; `None` if a metric is missing there, or for a division by 0.
-    pub(crate) fn value(&self, points: &dyn Points, point: usize) -> Option<f64> {
+    pub(crate) fn value(&self, points: &dyn Points, point: usize) -> Option<Estimate> {
         let value = match self {
-            Formula::Number(number) => *number,
+            Formula::Number(number) => (*number).into(),
             Formula::Metric(name) => points.metric(point, name)?,
             Formula::Metrics(fold, pattern) => {
                 let names = points.names(point).into_iter().filter(|name| matches(pattern, name));
                 let values: Vec<_> = names.filter_map(|name| points.metric(point, name)).collect();
-                (!values.is_empty()).then(|| fold.of(&values))??
+                (!values.is_empty()).then(|| fold.of(values))??
             }
-            Formula::Negative(inner) => -inner.value(points, point)?,
+            Formula::Negative(inner) => inner.value(points, point)?.negated(),
             Formula::Binary(operator, left, right) => {
-                let (left, right) = (left.value(points, point)?, right.value(points, point)?);
-                match operator {
-                    '+' => left + right,
-                    '-' => left - right,
-                    '*' => left * right,
-                    _ => left / right,
-                }
+                left.value(points, point)?.binary(*operator, right.value(points, point)?)
             }
             Formula::At(inner, settings) => inner.value(points, points.at(point, settings)?)?,
             Formula::Over(fold, inner, parameters) => {
                 let all = points.over(point, parameters);
                 let values: Option<Vec<_>> = all.into_iter().map(|one| inner.value(points, one)).collect();
-                fold.of(&values?)?
+                fold.of(values?)?
             }
         };
-        value.is_finite().then_some(value)
+        value.value.is_finite().then_some(value)
     }
 
     /// Calls `visit` for this formula and all parts of it.
@@ -175,8 +158,8 @@ mod tests {
     struct TestPoints(Vec<(&'static str, &'static str, BTreeMap<&'static str, f64>)>);
 
     impl Points for TestPoints {
-        fn metric(&self, point: usize, name: &str) -> Option<f64> {
-            self.0[point].2.get(name).copied()
+        fn metric(&self, point: usize, name: &str) -> Option<Estimate> {
+            self.0[point].2.get(name).copied().map(Estimate::from)
         }
         fn names(&self, point: usize) -> Vec<&str> {
             self.0[point].2.keys().copied().collect()
@@ -207,7 +190,7 @@ mod tests {
     }
 
     fn value(text: &str, point: usize) -> Option<f64> {
-        Formula::parse(text).unwrap().value(&test_points(), point)
+        Formula::parse(text).unwrap().value(&test_points(), point).map(|estimate| estimate.value)
     }
 
     #[test]

@@ -9,6 +9,7 @@ use longma_topology::read;
 
 mod campaign;
 mod compare;
+mod estimate;
 mod experiment;
 mod explain;
 mod export;

@@ -64,7 +64,12 @@ impl Table {
             let first = *rows.first()?;
             let interval = |metric: usize| {
                 let values: Vec<f64> = rows.iter().filter_map(|row| row.values[metric]).collect();
-                Interval::of(&values)
+                // Runs also differ by their samples. A single run has only the interval of its sample.
+                let sampled = || rows.iter().find_map(|row| row.interval(metric));
+                Interval::of(&values).map(|mean| match values.len() {
+                    1 => sampled().unwrap_or(mean),
+                    _ => mean,
+                })
             };
             let intervals: Vec<_> = (0..self.metrics.len()).map(interval).collect();
             let all_failed = rows.iter().all(|row| row.failure.is_some());

@@ -1,6 +1,7 @@
 //! The result table of an experiment: a row per point with a record, and a column per varying parameter and per metric.
 
 use crate::campaign::{Campaign, State};
+use crate::estimate::Estimate;
 use crate::experiment::{Better, Metric};
 use crate::formula::matches;
 use crate::key::Key;
@@ -39,7 +40,8 @@ pub struct Row {
     /// Values of the metrics, in the order of [`Table::metrics`]; `None` if the point failed or the workload does not
     /// measure it.
     pub values: Vec<Option<f64>>,
-    /// The intervals of the values, if the row is the mean of several points: see [`Table::summarized`]. Otherwise empty.
+    /// The intervals of the values, if the row is the mean of several points (see [`Table::summarized`]) or of a sampled
+    /// run. Otherwise empty.
     pub intervals: Vec<Option<Interval>>,
     /// Number of points that the row combines: 1, or the number of replicates. A value is the mean of fewer runs if
     /// some failed or have not run yet.
@@ -51,7 +53,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// The interval of the metric with this index, if the row is the mean of several points.
+    /// The interval of the metric with this index, if it has one.
     pub fn interval(&self, metric: usize) -> Option<Interval> {
         self.intervals.get(metric).copied().flatten()
     }
@@ -117,15 +119,23 @@ impl Table {
         let numbered = campaign.points.iter().enumerate();
         let recorded = numbered.filter_map(|(at, point)| Some((at, point, results.get(&point.key)?)));
         let rows: Vec<_> = recorded
-            .map(|(at, point, record)| Row {
-                key: point.key.clone(),
-                machine: record.machine.clone(),
-                settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
-                values: metrics.iter().map(|(name, _)| values.value(at, name)).collect(),
-                intervals: Vec::new(),
-                replicates: 1,
-                failure: record.failure.as_ref().map(|failure| failure.message.clone()),
-                shortened: campaign.shortened.contains(&point.key),
+            .map(|(at, point, record)| {
+                let estimates: Vec<_> = metrics.iter().map(|(name, _)| values.estimate(at, name)).collect();
+                let mut intervals: Vec<_> =
+                    estimates.iter().map(|estimate| estimate.as_ref().and_then(Estimate::interval)).collect();
+                if intervals.iter().all(Option::is_none) {
+                    intervals = Vec::new();
+                }
+                Row {
+                    key: point.key.clone(),
+                    machine: record.machine.clone(),
+                    settings: point.varied.iter().map(|(_, value)| value.clone()).collect(),
+                    values: estimates.iter().map(|one| one.as_ref().map(|one| one.value)).collect(),
+                    intervals,
+                    replicates: 1,
+                    failure: record.failure.as_ref().map(|failure| failure.message.clone()),
+                    shortened: campaign.shortened.contains(&point.key),
+                }
             })
             .collect();
         let count = |state| campaign.points.iter().filter(|p| Campaign::state(p, results) == state).count();
@@ -149,7 +159,7 @@ impl Table {
         self.metrics.iter().position(|metric| metric.name == name)
     }
 
-    /// All rows as JSON objects: key, machine, varying parameters, metrics, failure.
+    /// All rows as JSON objects: key, machine, varying parameters, metrics, the halves of their intervals, failure.
     pub fn objects(&self) -> Vec<Value> {
         self.rows.iter().map(|row| object(self, row)).collect()
     }
@@ -212,7 +222,8 @@ fn unknown<'a>(
     absent
 }
 
-/// A row as a JSON object: key, machine, varying parameters, metrics, failure.
+/// A row as a JSON object: key, machine, varying parameters, metrics (with half of the interval, if they have one, as
+/// `NAME.half`), failure.
 pub(crate) fn object(table: &Table, row: &Row) -> Value {
     let mut object = Map::new();
     object.insert("key".into(), json!(row.key));
@@ -224,6 +235,10 @@ pub(crate) fn object(table: &Table, row: &Row) -> Value {
         .iter()
         .zip(&row.values)
         .for_each(|(m, value)| drop(object.insert(m.name.clone(), json!(value))));
+    let halves = (0..table.metrics.len()).filter_map(|index| Some((index, row.interval(index)?.half?)));
+    halves.for_each(|(index, half)| {
+        object.insert(format!("{}.half", table.metrics[index].name), json!(half));
+    });
     object.insert("failure".into(), json!(row.failure));
     Value::Object(object)
 }

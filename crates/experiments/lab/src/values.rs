@@ -1,6 +1,7 @@
 //! The values of metrics at the points of a campaign. A metric is a measured value, possibly scaled, or a formula over
 //! other metrics.
 
+use crate::estimate::Estimate;
 use crate::experiment::{Experiment, Metric};
 use crate::formula::{Formula, Points};
 use crate::point::Point;
@@ -42,9 +43,14 @@ impl<'a> Values<'a> {
 
     /// The metric of the file called `name` at point number `point`.
     pub(crate) fn value(&self, point: usize, name: &str) -> Option<f64> {
+        self.estimate(point, name).map(|estimate| estimate.value)
+    }
+
+    /// The same with its uncertainty, if it comes from sampled runs.
+    pub(crate) fn estimate(&self, point: usize, name: &str) -> Option<Estimate> {
         match self.formulas.get(name) {
             Some(formula) => formula.value(self, point),
-            None => self.metrics.get(name)?.measured(name, self.records[point]?),
+            None => self.metrics.get(name)?.measured(name, self.records[point]?, point),
         }
     }
 
@@ -78,10 +84,10 @@ impl<'a> Values<'a> {
 }
 
 impl Points for Values<'_> {
-    fn metric(&self, point: usize, name: &str) -> Option<f64> {
+    fn metric(&self, point: usize, name: &str) -> Option<Estimate> {
         match self.metrics.contains_key(name) {
-            true => self.value(point, name),
-            false => self.records[point]?.metric(name),
+            true => self.estimate(point, name),
+            false => self.records[point]?.estimate(name, point),
         }
     }
 
@@ -109,8 +115,8 @@ impl Points for Values<'_> {
 struct SingleRecord<'a>(&'a Record);
 
 impl Points for SingleRecord<'_> {
-    fn metric(&self, _: usize, name: &str) -> Option<f64> {
-        self.0.metric(name)
+    fn metric(&self, point: usize, name: &str) -> Option<Estimate> {
+        self.0.estimate(name, point)
     }
 
     fn names(&self, _: usize) -> Vec<&str> {
@@ -133,6 +139,12 @@ impl Record {
             Some(of_host) => self.host.get(of_host).copied(),
             None => self.metrics.get(name).copied(),
         }
+    }
+
+    /// The same with its uncertainty. This is the record of `point`.
+    fn estimate(&self, name: &str, point: usize) -> Option<Estimate> {
+        let interval = self.intervals.get(name).copied();
+        Some(Estimate::measured(self.metric(name)?, interval, (point, name.into())))
     }
 }
 
@@ -171,16 +183,18 @@ impl Metric {
     /// The value of this metric, called `name`, in a record. A formula that reads other points or metrics of the file
     /// has none.
     pub fn value(&self, name: &str, record: &Record) -> Option<f64> {
-        match self.parsed() {
+        let estimate = match self.parsed() {
             Some(formula) => formula.value(&SingleRecord(record), 0),
-            None => self.measured(name, record),
-        }
+            None => self.measured(name, record, 0),
+        };
+        estimate.map(|estimate| estimate.value)
     }
 
-    fn measured(&self, name: &str, record: &Record) -> Option<f64> {
-        let value = record.metric(self.source(name))?;
-        let found = self.per.as_deref().map_or(Some(1.0), |per| record.metric(per));
-        let per = found.filter(|per| *per != 0.0)?;
-        Some(value / per * self.scale.map_or(1.0, |scale| scale.0))
+    fn measured(&self, name: &str, record: &Record, point: usize) -> Option<Estimate> {
+        let value = record.estimate(self.source(name), point)?;
+        let found = self.per.as_deref().map_or(Some(1.0.into()), |per| record.estimate(per, point));
+        let per = found.filter(|per| per.value != 0.0)?;
+        let scale = self.scale.map_or(1.0, |scale| scale.0);
+        Some(value.binary('/', per).binary('*', scale.into()))
     }
 }

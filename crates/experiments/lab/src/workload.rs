@@ -198,6 +198,8 @@ impl Measure {
 pub struct Metrics {
     /// Metrics that depend only on the point: the same on every run and every host.
     pub results: BTreeMap<String, f64>,
+    /// Low and high ends of the 95 % intervals of those results that are estimates.
+    pub intervals: BTreeMap<String, [f64; 2]>,
     /// Metrics that depend on the host's speed, such as wall-clock seconds. They are not part of the result.
     pub host: BTreeMap<String, f64>,
 }

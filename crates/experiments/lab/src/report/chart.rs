@@ -23,7 +23,7 @@ pub(super) struct Cell {
     pub(super) series: String,
     /// The value in the metric's unit.
     pub(super) value: f64,
-    /// Half of its interval, if it is the mean of several points.
+    /// Half of its interval, if it has one.
     pub(super) half: Option<f64>,
     /// Whether it is a published value instead of a measured one.
     pub(super) published: bool,
@@ -310,6 +310,7 @@ fn tip(label: &str, metric: &Column, value: f64, interval: Option<Interval>, row
         (Some(row), Some(Interval { count, .. })) if count < row.replicates => {
             format!("ours, mean of {count} of {}", row.replicates)
         }
+        (Some(_), Some(Interval { half: Some(_), count: 1, .. })) => "ours, sampled".into(),
         (Some(_), Some(interval)) => format!("ours, mean of {}", interval.count),
     };
     let at = if label.is_empty() { String::new() } else { format!("{label}\n") };

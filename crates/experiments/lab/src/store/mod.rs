@@ -392,6 +392,7 @@ pub(crate) mod tests {
             machine: None,
             parameters: BTreeMap::from([("n".to_string(), Setting::Integer(n))]),
             metrics: BTreeMap::from([("value".to_string(), n as f64 / 3.0)]),
+            intervals: BTreeMap::new(),
             failure: None,
             host: BTreeMap::from([("seconds".to_string(), 0.25)]),
         }

@@ -21,6 +21,9 @@ pub struct Record {
     pub parameters: BTreeMap<String, Setting>,
     /// Metrics that depend only on the point.
     pub metrics: BTreeMap<String, f64>,
+    /// Low and high ends of the 95 % intervals of those metrics that a sampled run estimates.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub intervals: BTreeMap<String, [f64; 2]>,
     /// Why there are no metrics.
     pub failure: Option<Failure>,
     /// Metrics that depend on the host's speed, including `seconds`, the duration of the run.
@@ -42,6 +45,7 @@ impl Record {
             machine: point.machine.as_ref().map(|m| m.name.clone()),
             parameters: point.result_parameters(),
             metrics: metrics.results,
+            intervals: metrics.intervals,
             failure,
             host,
         }
@@ -50,7 +54,10 @@ impl Record {
     /// The host-independent part of the record as text. Two runs of one point must agree on it.
     pub(crate) fn result_text(&self) -> String {
         let failure = self.failure.as_ref().map(|f| &f.message);
-        serde_json::json!([self.metrics, failure]).to_string()
+        match self.intervals.is_empty() {
+            true => serde_json::json!([self.metrics, failure]).to_string(),
+            false => serde_json::json!([self.metrics, failure, self.intervals]).to_string(),
+        }
     }
 
     /// Formats the record as one line, starting with its checksum.

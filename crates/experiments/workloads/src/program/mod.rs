@@ -3,11 +3,13 @@
 //!
 //! docs/src/reference/run.md describes `longma run` and its statistics.
 
+mod checkpoint;
 mod inputs;
 mod parameters;
 mod rehearsal;
 mod root;
 
+use checkpoint::Checkpoints;
 use inputs::{input_files, name, program, program_path, working_folder};
 use longma_lab::{
     Failure, FailureKind, InputFile, Metrics, Parameter, Point, Rehearsal, Setting, Stop, Workload, digest,
@@ -61,6 +63,20 @@ pub struct Program {
     digests: Mutex<BTreeMap<PathBuf, (SystemTime, u64, String)>>,
     /// Digests of the built-in guests by name.
     guests: Mutex<BTreeMap<String, String>>,
+    checkpoints: Checkpoints,
+}
+
+/// How a run starts.
+#[derive(Clone, Copy)]
+enum Start<'a> {
+    /// At the program's beginning.
+    Program,
+    /// It does not: it is only set up.
+    SetupOnly,
+    /// At the program's beginning, to save a checkpoint to this file.
+    Saving(&'a Path),
+    /// From the checkpoint in this file.
+    Restored(&'a Path),
 }
 
 impl Program {
@@ -71,6 +87,7 @@ impl Program {
             parameters: parameters::all(),
             digests: Mutex::default(),
             guests: Mutex::default(),
+            checkpoints: Checkpoints::default(),
         }
     }
 
@@ -89,10 +106,10 @@ impl Program {
         inner
     }
 
-    /// The command that runs `point` in its root folder or a copy, or only sets it up if `setup_only`.
-    fn command(&self, point: &Point, files: &Files, root: Option<&Path>, setup_only: bool) -> Command {
+    /// The command that runs `point` in its root folder or a copy.
+    fn command(&self, point: &Point, files: &Files, root: Option<&Path>, start: Start<'_>) -> Command {
         let mut command = Command::new(&self.longma);
-        command.arg("run").args(setup_only.then_some("--measures"));
+        command.arg("run").args(matches!(start, Start::SetupOnly).then_some("--measures"));
         if point.machine.is_some() {
             command.arg("--machine").arg(files.machine.path());
         }
@@ -103,14 +120,23 @@ impl Program {
         if point.text("level") != "functional" {
             Self::simulation(point, &mut command);
         }
+        // Results must not depend on the caller's environment.
+        command.env_clear();
+        match start {
+            // The checkpoint has the program with its arguments, environment and stack.
+            Start::Restored(path) => {
+                command.arg("--restore").arg(path);
+                return command;
+            }
+            Start::Saving(path) => drop(command.arg("--checkpoint").arg(path)),
+            Start::Program | Start::SetupOnly => {}
+        }
         if let Some(offset) = point.parameter("stack_offset").filter(|o| **o != Setting::Integer(0)) {
             command.arg("--stack-offset").arg(offset.to_string());
         }
         if !point.text("translation").is_empty() {
             command.arg("--translation").arg(point.text("translation"));
         }
-        // Results must not depend on the caller's environment.
-        command.env_clear();
         if let Some(Setting::Named(variables)) = point.parameter("environment") {
             // Pass variables to the program and not to the emulator, because they may affect the host's dynamic linker.
             command.args(variables.iter().map(|(name, value)| format!("--env={name}={value}")));
@@ -143,6 +169,14 @@ impl Program {
             if !value.is_empty() {
                 command.arg(format!("--{name}")).arg(value);
             }
+        }
+        if let Some(Setting::Integer(limit)) =
+            point.parameter("max_instructions").filter(|n| **n != Setting::Integer(0))
+        {
+            command.arg(format!("--max-instructions={limit}"));
+        }
+        if !point.text("max_time").is_empty() {
+            command.arg(format!("--max-time={}", point.text("max_time")));
         }
         if !point.text("sample").is_empty() {
             command.arg(format!("--sample={}", point.text("sample")));
@@ -190,6 +224,7 @@ impl Workload for Program {
         }
         let digest = self.program_digest(point)?;
         let mut inputs = BTreeMap::from([("program".into(), digest)]);
+        inputs.extend(self.checkpoint_input(point).map(|machine| ("checkpoint".into(), machine)));
         for (name, path) in input_files(point)? {
             let digest = self.digest(&path).map_err(|error| {
                 Failure::refused(format!("cannot read the input file {}: {error}", path.display()))
@@ -224,10 +259,13 @@ impl Workload for Program {
 
     fn run(&self, point: &Point, stop: &Stop) -> Result<Metrics, Failure> {
         let patterns = patterns(point)?;
+        let checkpoint = self.checkpoint(point, stop)?;
+        let restored = checkpoint.as_ref().map(|checkpoint| checkpoint.path());
+        let start = restored.as_deref().map_or(Start::Program, Start::Restored);
         let mut files = Files::new(point)?;
         let root = copied_root(point)?;
         let root = root.as_ref().map(TempDir::path);
-        let mut command = self.command(point, &files, root, false);
+        let mut command = self.command(point, &files, root, start);
         let folder = working_folder(point)?;
         if let Some(folder) = &folder {
             command.current_dir(folder.path());
@@ -249,9 +287,18 @@ impl Workload for Program {
         // A simulated run writes its statistics next to its manifest.
         let counted = statistics.get("statistics").unwrap_or(&statistics);
         flatten(counted, String::new(), &mut metrics);
+        if point.parameter("roi") == Some(&Setting::Flag(true))
+            && metrics.results.get("run.instructions") == Some(&0.0)
+        {
+            return Err(Failure::failed(
+                "the program executed no region of interest; mark one as guests/include/longma.h describes, or remove `roi`",
+            ));
+        }
+        let before = checkpoint.as_ref().map_or("", |checkpoint| &checkpoint.output);
         for (name, pattern) in patterns {
             let find = |text| pattern.captures(text).and_then(|c| c.get(1)?.as_str().parse().ok());
-            let value: f64 = find(&ended.output).or_else(|| find(&ended.errors)).ok_or_else(|| {
+            let value: Option<f64> = [&*ended.output, before, &*ended.errors].into_iter().find_map(find);
+            let value = value.ok_or_else(|| {
                 let message = format!("the program printed no number that matches `{pattern}` for `{name}`");
                 Failure::failed(message)
             })?;
@@ -478,6 +525,11 @@ fn flatten(value: &Value, path: String, metrics: &mut Metrics) {
             number.as_f64().map(|number| map.insert(name.into(), number));
         }
         Value::Object(object) if object.contains_key("unit") && object.contains_key("value") => {
+            let interval =
+                object.get("interval").and_then(|ends| Some([ends[0].as_f64()?, ends[1].as_f64()?]));
+            if let Some(interval) = interval.filter(|_| object["value"].is_number()) {
+                metrics.intervals.insert(path.clone(), interval);
+            }
             flatten(&object["value"], path, metrics);
         }
         Value::Object(object) => {
@@ -500,6 +552,7 @@ mod tests {
             "host": {"peak_bytes": 7}, "core0.late": null, "name": "x"}"#;
         let mut metrics = Metrics::default();
         flatten(&serde_json::from_str(text).unwrap(), String::new(), &mut metrics);
+        assert!(metrics.intervals.is_empty());
         let results: Vec<_> = metrics.results.iter().map(|(name, value)| (name.as_str(), *value)).collect();
         assert_eq!(results, [("core0.ipc", 1.5), ("instructions", 12.0)]);
         let host: Vec<_> = metrics.host.keys().map(String::as_str).collect();
@@ -522,7 +575,7 @@ mod tests {
             time_limit: None,
         };
         let files = Files::new(&point).unwrap();
-        let command = Program::new("longma").command(&point, &files, None, false);
+        let command = Program::new("longma").command(&point, &files, None, Start::Program);
         assert_eq!(command.get_envs().count(), 0);
         let given: Vec<_> = command.get_args().collect();
         assert!(given.contains(&"--env=LD_PRELOAD=/tmp/x.so".as_ref()), "{given:?}");

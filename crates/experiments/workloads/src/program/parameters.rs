@@ -64,11 +64,30 @@ pub(super) fn all() -> Vec<Parameter> {
                 or the caches by `all`; 20, as in `longma run`, if empty",
         ),
         parameter(
+            "checkpoint",
+            Kind::Flag,
+            Some(Setting::Flag(false)),
+            "with `roi`: run to the region once for all points that vary only caches, memories and cores, and continue \
+                from there with cold models",
+        ),
+        parameter(
             "sample",
             Kind::Text,
             Some("".into()),
             "with level `timing`: time a sample of the program, as the plan of `longma run --sample` states; \
                 all of it if empty",
+        ),
+        parameter(
+            "max_instructions",
+            Kind::Integer,
+            Some(Setting::Integer(0)),
+            "end the run after this many counted instructions; 0 for no limit",
+        ),
+        parameter(
+            "max_time",
+            Kind::Text,
+            Some("".into()),
+            "end the run after this much counted simulated time, such as 10ms; no limit if empty",
         ),
         parameter(
             "core",

@@ -4,7 +4,9 @@
 //! Source: `longma run --measures`; ELF-64 Object File Format 1.5 for the program's interpreter.
 
 use super::root::root;
-use super::{Files, Program, describe_failure, is_host_failure, patterns, program, run_child};
+use super::{
+    Files, Program, Start, checkpoint, describe_failure, is_host_failure, patterns, program, run_child,
+};
 use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -12,7 +14,19 @@ use std::time::Duration;
 /// Time limit. Setting up takes moments, but longer on a busy host.
 const TIME_LIMIT: Duration = Duration::from_secs(120);
 /// Parameters that only affect a simulated run.
-const SIMULATION_PARAMETERS: [&str; 8] = ["roi", "warm", "sample", "core", "numa", "cpu", "seed", "wire"];
+const SIMULATION_PARAMETERS: [&str; 11] = [
+    "roi",
+    "warm",
+    "checkpoint",
+    "sample",
+    "max_instructions",
+    "max_time",
+    "core",
+    "numa",
+    "cpu",
+    "seed",
+    "wire",
+];
 /// Parameters that do not affect the setup: those of the program itself, and those used only after the run.
 const PROGRAM_PARAMETERS: [&str; 5] = ["argument", "arguments", "files", "prints", "status"];
 const PT_INTERP: u32 = 3;
@@ -43,9 +57,10 @@ impl Program {
 
     /// Lists the metrics of the run.
     fn measures(&self, point: &Point) -> Result<Vec<Measure>, Failure> {
+        checkpoint::check(point)?;
         let files = Files::new(point)?;
         let root = root(point);
-        let mut command = self.command(point, &files, root.as_deref(), true);
+        let mut command = self.command(point, &files, root.as_deref(), Start::SetupOnly);
         let ended = run_child(&mut command, Some(TIME_LIMIT), &Stop::default())?;
         if !ended.status.success() {
             let kind = if is_host_failure(&ended) { FailureKind::Host } else { FailureKind::Refused };

@@ -1,0 +1,207 @@
+//! Checkpoints of a campaign: a program is run to its region of interest once, and all points that differ only in what
+//! the program cannot notice before the region continue from there.
+
+use super::inputs::program;
+use super::root::root;
+use super::{Ended, Program, describe_failure, is_host_failure, run_child};
+use longma_lab::{Failure, FailureKind, Point, PointMachine, Setting, Stop, digest};
+use longma_locks::IgnorePoison;
+use longma_topology::Machine;
+use longma_topology::parts::Core;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tempfile::TempDir;
+
+/// A process that is saved at the start of its region of interest.
+pub(super) struct Checkpoint {
+    folder: TempDir,
+    /// What the program printed before.
+    pub output: String,
+}
+
+impl Checkpoint {
+    pub(super) fn path(&self) -> PathBuf {
+        file_in(&self.folder)
+    }
+}
+
+fn file_in(folder: &TempDir) -> PathBuf {
+    folder.path().join("checkpoint")
+}
+
+/// A checkpoint, once it is made.
+type Slot = Mutex<Option<Arc<Checkpoint>>>;
+
+/// The checkpoints made so far. A thread that needs one that another thread is making waits for it.
+#[derive(Default)]
+pub(super) struct Checkpoints {
+    made: Mutex<BTreeMap<String, Arc<Slot>>>,
+    /// The machines on which they are made, by that of the point.
+    machines: Mutex<BTreeMap<String, Arc<str>>>,
+}
+
+/// Whether the point continues from a checkpoint.
+pub(super) fn is_used(point: &Point) -> bool {
+    let has = |name: &str| point.parameter(name) == Some(&Setting::Flag(true));
+    // At level `functional` there are none, and `check` says that the parameter has no effect.
+    has("checkpoint") && point.text("level") != "functional"
+}
+
+/// Refuses parameters that contradict each other.
+pub(super) fn check(point: &Point) -> Result<(), Failure> {
+    let has = |name: &str| match point.parameter(name) {
+        Some(Setting::Texts(texts)) => !texts.is_empty(),
+        Some(Setting::Named(texts)) => !texts.is_empty(),
+        Some(Setting::Flag(flag)) => *flag,
+        _ => !point.text(name).is_empty(),
+    };
+    if !is_used(point) {
+        return Ok(());
+    }
+    let problem = match () {
+        () if !has("roi") => "`checkpoint` is for a region of interest; add `roi = true`",
+        () if has("warm") => {
+            "`warm` has no effect after a `checkpoint`, which starts cold; remove one of them"
+        }
+        () if root(point).is_some() || has("files") => {
+            "a `checkpoint` cannot contain the copies of `files` or `root`, which each run gets; remove one of them"
+        }
+        () if has("wire") => "a `checkpoint` cannot contain the sender of `wire`; remove one of them",
+        () => return Ok(()),
+    };
+    Err(Failure::refused(problem))
+}
+
+/// What a program can notice of a core before its region of interest, when each instruction takes a cycle.
+fn noticed(core: &Core) -> impl PartialEq + '_ {
+    (core.isa, &core.extensions, core.clock, core.threads, &core.caches, core.vector_width, core.page_size)
+}
+
+impl Checkpoints {
+    /// The machine on which the point's checkpoint is made: the machine without the point's changes, unless the program
+    /// could notice them. Points that vary caches, memories and sizes of cores therefore share a checkpoint.
+    pub(super) fn machine(&self, point: &Point) -> Option<Arc<str>> {
+        let machine = point.machine.as_ref()?;
+        let known = format!("{}\n{}\n{}", point.folder.display(), machine.name, machine.digest);
+        let mut machines = self.machines.lock().ignore_poison();
+        let made = machines.entry(known).or_insert_with(|| {
+            unchanged(machine, &point.folder).map_or_else(|| machine.text.clone(), Into::into)
+        });
+        Some(made.clone())
+    }
+}
+
+fn unchanged(machine: &PointMachine, folder: &Path) -> Option<String> {
+    let is_path = machine.name.contains(['/', '.']);
+    let name = if is_path { folder.join(&machine.name).display().to_string() } else { machine.name.clone() };
+    let (base, changed) = (Machine::open(&name).ok()?, Machine::parse("machine", &machine.text).ok()?);
+    let same_cores = base.cores.len() == changed.cores.len()
+        && base
+            .cores
+            .iter()
+            .all(|(name, core)| changed.cores.get(name).is_some_and(|other| noticed(core) == noticed(other)));
+    let rest = |machine: &Machine| -> Option<Value> {
+        let parts = machine.parts();
+        serde_json::to_value((&parts.chips, &parts.devices, &parts.hosts)).ok()
+    };
+    (same_cores && rest(&base)? == rest(&changed)?).then(|| base.to_toml())
+}
+
+impl Program {
+    /// The checkpoint's part of the point's inputs: the machine on which it is made.
+    pub(super) fn checkpoint_input(&self, point: &Point) -> Option<String> {
+        let machine = self.checkpoints.machine(point).map(|text| digest(text.as_bytes()));
+        is_used(point).then(|| machine.unwrap_or_default())
+    }
+
+    /// The checkpoint from which the point continues, if it does.
+    pub(super) fn checkpoint(&self, point: &Point, stop: &Stop) -> Result<Option<Arc<Checkpoint>>, Failure> {
+        check(point)?;
+        if !is_used(point) {
+            return Ok(None);
+        }
+        let text = self.checkpoints.machine(point);
+        let mut maker = point.clone();
+        if let Some((machine, text)) = maker.machine.as_mut().zip(text) {
+            machine.digest = digest(text.as_bytes()).into();
+            machine.text = text;
+        }
+        for name in ["core", "max_time"] {
+            maker.parameters.insert(name.into(), "".into());
+        }
+        maker.parameters.insert("level".into(), "cache".into());
+        maker.parameters.insert("warm".into(), "0".into());
+        maker.parameters.insert("max_instructions".into(), Setting::Integer(1));
+        maker.parameters.insert("checkpoint".into(), Setting::Flag(false));
+        // Used only after the run.
+        ["prints", "status"].iter().for_each(|name| drop(maker.parameters.remove(*name)));
+        let machine = maker.machine.as_ref().map(|machine| &*machine.digest);
+        let key = json!([machine, maker.parameters, self.program_digest(point)?, program(point)]).to_string();
+        let slot = self.checkpoints.made.lock().ignore_poison().entry(key).or_default().clone();
+        let mut slot = slot.lock().ignore_poison();
+        if slot.is_none() {
+            *slot = Some(Arc::new(self.make(&maker, stop)?));
+        }
+        Ok(slot.clone())
+    }
+
+    fn make(&self, maker: &Point, stop: &Stop) -> Result<Checkpoint, Failure> {
+        let folder = tempfile::tempdir()
+            .map_err(|error| Failure::host(format!("cannot create a folder for the checkpoint: {error}")))?;
+        let files = super::Files::new(maker)?;
+        let mut command = self.command(maker, &files, None, super::Start::Saving(&file_in(&folder)));
+        let ended = run_child(&mut command, maker.time_limit, stop)?;
+        let refuse = |what: String| {
+            let kind = if is_host_failure(&ended) { FailureKind::Host } else { FailureKind::Failed };
+            Failure { kind, message: format!("the process could not be saved for its checkpoint: {what}") }
+        };
+        if !ended.status.success() {
+            return Err(refuse(describe_failure(&ended, &program(maker))));
+        }
+        if !file_in(&folder).is_file() {
+            return Err(refuse(super::first_lines(&ended.errors)));
+        }
+        let Ended { output, .. } = ended;
+        Ok(Checkpoint { folder, output })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_made_without_the_changes_that_a_program_cannot_notice() {
+        let made_on = |edit: &str| {
+            let machine = longma_lab::open_machine("loongson-3a5000", &[edit.parse().unwrap()]).unwrap();
+            let text: Arc<str> = machine.to_toml().into();
+            let digest = digest(text.as_bytes()).into();
+            let machine = PointMachine { name: "loongson-3a5000".into(), text, digest, refused: None };
+            let parameters = BTreeMap::from([
+                ("level".to_string(), "timing".into()),
+                ("checkpoint".into(), Setting::Flag(true)),
+            ]);
+            let point = Point {
+                key: longma_lab::Key::from("checkpoint"),
+                workload: "program".into(),
+                machine: Some(machine),
+                parameters,
+                refused: None,
+                location_parameters: &[],
+                varied: Vec::new(),
+                folder: "/".into(),
+                time_limit: None,
+            };
+            Checkpoints::default().machine(&point).unwrap()
+        };
+        let shared = made_on("caches.l2.size=128KiB");
+        for edit in ["caches.l2.size=512KiB", "caches.l1d.latency=5", "cores.la464.rob_entries=64"] {
+            assert!(made_on(edit) == shared, "{edit}");
+        }
+        for edit in ["cores.la464.clock=2GHz", "hosts.0.count=2"] {
+            assert!(made_on(edit) != shared, "{edit}");
+        }
+    }
+}
