@@ -174,6 +174,15 @@ pub fn results(campaign: &Campaign<'_>, table_of: &Table, outcome: &longma_lab::
             names.join(" and ")
         );
     }
+    for names in campaign.idle_parameters(&outcome.results) {
+        let names: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+        let changes = if names.len() == 1 { "changes" } else { "change" };
+        let _ = writeln!(
+            out,
+            "{} {changes} nothing: points that differ only there have the same results. The values may be too close, or the workload does not use it.",
+            names.join(" and ")
+        );
+    }
     let mut parts = vec![format!("{} points run, {} reused", outcome.ran, outcome.reused)];
     let counts =
         [(outcome.failed, "failed (--retry-failed runs them again)"), (table_of.missing, "not run yet")];

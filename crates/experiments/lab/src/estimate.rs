@@ -91,33 +91,34 @@ mod tests {
         Estimate::measured(value, Some([value - half, value + half]), (point, "time".into()))
     }
 
-    fn half(estimate: &Estimate) -> f64 {
-        estimate.interval().and_then(|interval| interval.half).unwrap()
+    fn has_half(estimate: &Estimate, wanted: f64) {
+        let half = estimate.interval().and_then(|interval| interval.half).unwrap();
+        assert!((half - wanted).abs() < 1e-12, "{half} is not {wanted}");
     }
 
     #[test]
     fn uncertainties_of_different_runs_add_up_and_those_of_one_cancel() {
-        let (one, other) = (measured(8.0, 0.4, 0), measured(4.0, 0.1, 1));
-        assert_eq!(half(&one.clone().binary('-', one.clone())), 0.0);
-        assert_eq!(half(&one.clone().binary('/', one.clone())), 0.0);
-        assert!((half(&one.clone().binary('-', other.clone())) - 0.5).abs() < 1e-12);
-        // 0.4 / 4 + 8 * 0.1 / 16.
-        let ratio = one.clone().binary('/', other.clone());
+        let (one, other) = (measured(8.0, 0.5, 0), measured(4.0, 0.125, 1));
+        has_half(&one.clone().binary('-', one.clone()), 0.0);
+        has_half(&one.clone().binary('/', one.clone()), 0.0);
+        has_half(&one.clone().binary('-', other.clone()), 0.625);
+        let ratio = one.clone().binary('/', other);
         assert_eq!(ratio.value, 2.0);
-        assert!((half(&ratio) - 0.15).abs() < 1e-12);
-        assert!((half(&one.clone().binary('*', 1000.0.into())) - 400.0).abs() < 1e-9);
-        assert_eq!(half(&one.negated()), 0.4);
+        has_half(&ratio, 0.5 / 4.0 + 8.0 * 0.125 / 16.0);
+        has_half(&one.clone().binary('*', 1000.0.into()), 500.0);
+        has_half(&one.negated(), 0.5);
         assert_eq!(Estimate::from(3.0).binary('*', 2.0.into()).interval(), None);
     }
 
     #[test]
     fn a_fold_has_the_uncertainty_of_what_it_combines() {
-        let all = || vec![measured(8.0, 0.4, 0), measured(4.0, 0.1, 1)];
-        let of = |fold: Fold| fold.of(all()).unwrap();
-        assert!((half(&of(Fold::Mean)) - 0.25).abs() < 1e-12);
-        assert!((half(&of(Fold::Sum)) - 0.5).abs() < 1e-12);
-        assert_eq!((of(Fold::Least).value, half(&of(Fold::Least))), (4.0, 0.1));
-        assert_eq!((of(Fold::Most).value, half(&of(Fold::Most))), (8.0, 0.4));
+        let of = |fold: Fold| fold.of(vec![measured(8.0, 0.5, 0), measured(4.0, 0.125, 1)]).unwrap();
+        has_half(&of(Fold::Mean), 0.3125);
+        has_half(&of(Fold::Sum), 0.625);
+        assert_eq!(of(Fold::Least).value, 4.0);
+        has_half(&of(Fold::Least), 0.125);
+        assert_eq!(of(Fold::Most).value, 8.0);
+        has_half(&of(Fold::Most), 0.5);
         assert_eq!(Fold::Mean.of(Vec::new()), None);
     }
 }

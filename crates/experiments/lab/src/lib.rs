@@ -15,6 +15,7 @@ mod explain;
 mod export;
 mod failure;
 mod formula;
+mod idle;
 mod key;
 mod lacking;
 mod machines;

@@ -40,6 +40,8 @@ pub struct PointMachine {
     pub text: Arc<str>,
     /// Digest of this text. Many points share it.
     pub digest: Arc<str>,
+    /// The keys that the experiment changes, such as `caches.l2.size`.
+    pub changes: Arc<[String]>,
     /// Why the changes are invalid. The text then contains the original and the changes.
     pub refused: Option<String>,
 }

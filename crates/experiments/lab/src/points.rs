@@ -182,6 +182,12 @@ impl Experiment {
         if machines.is_empty() { vec![None] } else { machines.iter().map(|name| Some(&**name)).collect() }
     }
 
+    /// The names of the parameters of each axis.
+    pub(crate) fn axes_of(&self, quick: bool) -> Vec<Vec<String>> {
+        let names = |axis: Vec<(&str, &Axis)>| axis.into_iter().map(|(name, _)| name.to_string()).collect();
+        self.axes(quick).into_iter().map(names).collect()
+    }
+
     /// The axes in the order of the file, each with the parameters that vary along it.
     fn axes(&self, quick: bool) -> Vec<Vec<(&str, &Axis)>> {
         let form = self.parts().quick.as_ref().filter(|_| quick);
@@ -222,7 +228,13 @@ impl Experiment {
             }
         };
         let digest = digest(text.as_bytes()).into();
-        let point_machine = PointMachine { name: name.into(), text: text.into(), digest, refused };
+        let point_machine = PointMachine {
+            name: name.into(),
+            text: text.into(),
+            digest,
+            changes: edits.keys().cloned().collect(),
+            refused,
+        };
         known.insert(inputs, point_machine.clone());
         Ok(point_machine)
     }

@@ -121,6 +121,7 @@ fn a_table_that_does_not_fit_the_file_is_refused() {
             "nothing is to be varied",
         ),
         ("at = { mode = \"plain\" }", "at = { n = 1 }", "`n` does not vary"),
+        ("at = { mode = \"plain\" }", "at = { mode = \"slow\" }", "no point has `mode` = slow"),
         ("at = { mode = \"plain\" }", "metrics = [\"rats\"]", "there is no metric `rats`"),
     ] {
         let text = TEXT.replace(from, to);
@@ -169,4 +170,31 @@ fn a_pattern_that_no_estimate_matches_is_refused() {
     let checked = Experiment::check_thoroughly(Path::new("test.toml"), Path::new(""), &text, &registry, "1");
     let report = checked.report.render(200, false);
     assert!(report.contains("nothing to vary as `machine.kores.*`"), "{report}");
+}
+
+#[test]
+fn swept_parameters_that_change_nothing_are_found() {
+    let (registry, _) = synthetic::registry();
+    let idle = |sweep: &str| {
+        let text = TEXT.replace("mode = [\"plain\", \"fast\"]", sweep);
+        let text = if sweep.starts_with("n ") { text.replace("\nn = 2", "") } else { text };
+        let text =
+            text.split("[sensitivity]").next().unwrap().replace("[metrics.speed_up]", "[metrics.latency]");
+        let text = text.lines().filter(|line| !line.starts_with("formula")).collect::<Vec<_>>().join("\n");
+        let experiment = synthetic::experiment(&text.replace("\"times\"", "\"us\""), &registry);
+        let folder = tempfile::tempdir().unwrap();
+        let campaign = Campaign::plan(&experiment, false, &registry, "1").unwrap();
+        let (store, options) = (Store::new(folder.path()), Options::default());
+        let outcome = campaign.run(&store, &registry, &options, &(), &Stop::default()).unwrap();
+        campaign.idle_parameters(&outcome.results)
+    };
+    let key = "machine.caches.l2.size";
+    assert_eq!(idle("mode = [\"plain\", \"fast\"]"), Vec::<Vec<String>>::new());
+    assert_eq!(
+        idle(&format!("mode = [\"plain\", \"fast\"]\n\"{key}\" = [\"128 KiB\", \"256 KiB\"]")),
+        [[key]]
+    );
+    assert_eq!(idle(&format!("\"{key}\" = [\"128 KiB\"]")), Vec::<Vec<String>>::new(), "a single value");
+    // The workload fails at 8: points without results are no evidence.
+    assert_eq!(idle("n = [2, 8]"), Vec::<Vec<String>>::new());
 }

@@ -1,6 +1,6 @@
 //! How `longma experiment sensitivity` varies the estimates of an experiment, as the file describes it.
 
-use super::check::{MAX_EDITS, check_metric_names, check_swept, machine_axes};
+use super::check::{MAX_EDITS, check_metric_names, check_place, machine_axes};
 use super::sweep::combinations;
 use super::{Axis, ExperimentFile, Figure};
 use crate::machines::{edit_machine, is_of_machine, machine_edits};
@@ -42,7 +42,7 @@ pub(super) fn check(file: &ExperimentFile, machines: &[Machine], problems: &mut 
     let names: Vec<_> = variation.metrics.iter().map(|name| (&**name, name.span())).collect();
     check_metric_names(file, &names, problems);
     let at = variation.marks().key("at");
-    variation.at.keys().for_each(|name| check_swept(file, name, at.clone(), problems));
+    variation.at.iter().for_each(|place| check_place(file, place, at.clone(), problems));
     for (name, range) in &variation.ranges {
         if let Err((message, help)) = check_range(name, &range.values) {
             problems.error(range.at(), message, "here", help);

@@ -178,7 +178,13 @@ mod tests {
             let machine = longma_lab::open_machine("loongson-3a5000", &[edit.parse().unwrap()]).unwrap();
             let text: Arc<str> = machine.to_toml().into();
             let digest = digest(text.as_bytes()).into();
-            let machine = PointMachine { name: "loongson-3a5000".into(), text, digest, refused: None };
+            let machine = PointMachine {
+                name: "loongson-3a5000".into(),
+                text,
+                digest,
+                changes: Arc::default(),
+                refused: None,
+            };
             let parameters = BTreeMap::from([
                 ("level".to_string(), "timing".into()),
                 ("checkpoint".into(), Setting::Flag(true)),

@@ -8,6 +8,7 @@ mod inputs;
 mod parameters;
 mod rehearsal;
 mod root;
+mod unused_keys;
 
 use checkpoint::Checkpoints;
 use inputs::{input_files, name, program, program_path, working_folder};

@@ -6,8 +6,10 @@
 use super::root::root;
 use super::{
     Files, Program, Start, checkpoint, describe_failure, is_host_failure, patterns, program, run_child,
+    unused_keys,
 };
 use longma_lab::{Failure, FailureKind, Measure, Point, Rehearsal, Setting, Stop};
+use longma_topology::Machine;
 use serde_json::{Value, json};
 use std::time::Duration;
 
@@ -51,6 +53,7 @@ impl Program {
             .extend(printed.into_iter().map(|(name, _)| Measure::new(name, "", "printed by the program")));
         rehearsal.measures = Some(measures);
         self.simulation_options(point, &mut rehearsal);
+        machine_keys(point, &mut rehearsal);
         environment(point, &mut rehearsal)?;
         Ok(rehearsal)
     }
@@ -82,6 +85,19 @@ impl Program {
             rehearsal.ineffective.extend(given.map(|name| (name, why.into())));
         } else {
             rehearsal.used.extend(given);
+        }
+    }
+}
+
+/// Reports changed keys of the machine that do nothing.
+fn machine_keys(point: &Point, rehearsal: &mut Rehearsal) {
+    let Some(changed) = &point.machine else { return };
+    let Ok(machine) = Machine::parse("machine", &changed.text) else { return };
+    for key in changed.changes.iter() {
+        let name = format!("machine.{key}");
+        match unused_keys::why(key, point.text("level"), &machine) {
+            Some(why) => rehearsal.ineffective.push((name, why.into())),
+            None => rehearsal.used.push(name),
         }
     }
 }
