@@ -10,6 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use crate::files;
 use crate::module;
+use crate::problem::Level;
 use crate::read::{Problems, read_text};
 
 /// The largest number of machines that extend one another.
@@ -50,6 +51,8 @@ pub(crate) fn read_extended<T>(
         merged.remove(KEY);
         read(&merged, problems)
     });
+    // Warnings about the other machines, such as a source that only a replaced value cited, are not about this file.
+    problems.list.retain(|problem| problem.level == Level::Error || problem.span.start < text.len());
     (Some(result), combined)
 }
 
@@ -177,6 +180,20 @@ mod tests {
         let only =
             |toml: &str| toml.lines().filter(|line| !line.starts_with(['n', 't', 's'])).collect::<String>();
         assert_eq!(only(&written), only(&base.to_toml()));
+    }
+
+    #[test]
+    fn a_replaced_part_gives_no_warning_about_the_other_machine() {
+        let prefetcher = "[caches.l3.prefetcher]\nkind = \"stride\"\nsource = \"depth\"\n";
+        let checked = check("small.toml", &format!("{HEAD}{prefetcher}"));
+        assert!(
+            checked.machine.is_some() && checked.report.located().is_empty(),
+            "{}",
+            checked.report.summary()
+        );
+        let unused = "[sources.own]\nkind = \"estimate\"\ntitle = \"own\"\nreasoning = \"own\"\n";
+        let checked = check("small.toml", &format!("{HEAD}{unused}"));
+        assert_eq!(checked.report.located().len(), 1, "{}", checked.report.summary());
     }
 
     #[test]
