@@ -304,6 +304,7 @@ fn points_continue_from_a_checkpoint_that_they_share() {
         ("checkpoint = true\nwarm = \"5\"", "`warm` has no effect after a `checkpoint`"),
         ("checkpoint = true\nfiles = [\"queens\"]", "cannot contain the copies of `files`"),
         ("sample = \"\"\nwarm = \"-3\"", "-3"),
+        ("checkpoint = true\nmax_time = \"0s\"", "0s"),
         ("sample = \"every=50k\"", "cannot be used with"),
         ("sample = \"every=0\"", "every"),
         ("max_instructions = -1", "-1"),
@@ -316,6 +317,12 @@ fn points_continue_from_a_checkpoint_that_they_share() {
             assert!(!output.status.success() && shown.contains(why), "{verb} {given}: {shown}");
         }
     }
+    // A checkpoint has no translated code.
+    fs::copy("/proc/self/exe", study.path("native")).unwrap();
+    let native = restored.replace("guests:matmul", "native");
+    fs::write(study.path("file.toml"), native).unwrap();
+    let shown = text(&study.output("check", &[]).stdout);
+    assert!(shown.contains("translation of a program"), "{shown}");
     let limited = REGION.replace("warm = \"0\"", "max_instructions = 1000");
     // It ends before the program prints.
     let limited = limited.replace("[parameters.prints]\nchecksum = 'matmul.* ([0-9]+)[0-9a-f]*'\n", "");

@@ -56,7 +56,10 @@ pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: 
         let file = (!built_in).then_some(&path);
         let opened = Experiment::open(&path, registry).map_err(|error| error.to_string());
         let counted = opened.and_then(|experiment| {
-            let count = |quick| experiment.points(quick, registry, VERSION).map(|points| points.len());
+            let count = |quick| {
+                let mut count = 0usize;
+                experiment.each_point(quick, registry, VERSION, &mut |_| count += 1).map(|()| count)
+            };
             let counts =
                 count(false).and_then(|all| Ok((all, count(true)?))).map_err(|error| error.to_string())?;
             Ok((counts, experiment))
@@ -261,14 +264,20 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
     let experiments = find::open(which, registry)?;
     let campaigns = plan(&experiments, which, registry)?;
     let results = which.store().results_of(campaigns.iter().flat_map(Campaign::keys))?;
-    let (mut rows, mut objects) = (vec![row(["KEY", "STATE", "POINT"])], Vec::new());
+    let mut objects = Vec::new();
+    // Keys and states have fixed widths, so that rows are printed in parts: there may be a million points.
+    const PART: usize = 1 << 20;
+    let mut text = format!("{:32}  {:7}  POINT\n", "KEY", "STATE");
     for campaign in &campaigns {
         let experiment = campaign.experiment;
         for point in &campaign.points {
             let state = format!("{:?}", Campaign::state(point, &results)).to_lowercase();
-            // Only the form that is printed: there may be a million points.
             if format == Format::Table {
-                rows.push(row([point.key.as_str(), &state, &sanitize(&point.label())]));
+                let line = format!("{}  {state:7}  {}", point.key, sanitize(&point.label()));
+                let _ = writeln!(text, "{}", line.trim_end());
+                if text.len() > PART {
+                    show(&std::mem::take(&mut text))?;
+                }
                 continue;
             }
             let machine = point.machine.as_ref().map(|m| &m.name);
@@ -276,7 +285,7 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
                 "parameters": point.parameters }));
         }
     }
-    if format == Format::Json { print_json(&json!(objects)) } else { show(&lay_out(&rows)) }
+    if format == Format::Json { print_json(&json!(objects)) } else { show(&text) }
 }
 
 /// `longma experiment metrics`

@@ -3,7 +3,6 @@
 //! Source: first-order propagation of errors. How far different measured values vary together is unknown, so their
 //! contributions are added, which no correlation exceeds.
 
-use crate::formula::Fold;
 use longma_confidence::Interval;
 use std::collections::BTreeMap;
 
@@ -64,6 +63,15 @@ impl Estimate {
         }
         self
     }
+}
+
+/// How several values are combined into one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fold {
+    Sum,
+    Mean,
+    Least,
+    Most,
 }
 
 impl Fold {

@@ -12,18 +12,9 @@
 
 mod parser;
 
-use crate::estimate::Estimate;
+use crate::estimate::{Estimate, Fold};
 use crate::units::Unit;
 use std::collections::BTreeSet;
-
-/// How several values are combined into one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fold {
-    Sum,
-    Mean,
-    Least,
-    Most,
-}
 
 /// A parsed formula.
 #[derive(Clone, Debug, PartialEq)]

@@ -79,9 +79,9 @@ pub fn open_machine(name: &str, edits: &[MachineEdit]) -> Result<Machine, EditEr
 /// Keys to modify: those among the fixed parameters, overridden by those among the varying ones.
 pub(crate) fn machine_edits<'a>(
     fixed: &[(&'a String, &'a Setting)],
-    varied: &'a [(String, Setting)],
+    varied: impl IntoIterator<Item = &'a (String, Setting)>,
 ) -> BTreeMap<String, Setting> {
-    let all = fixed.iter().copied().chain(varied.iter().map(|(name, value)| (name, value)));
+    let all = fixed.iter().copied().chain(varied.into_iter().map(|(name, value)| (name, value)));
     all.filter_map(|(name, value)| Some((name.strip_prefix("machine.")?.into(), value.clone()))).collect()
 }
 

@@ -2,9 +2,10 @@
 
 use crate::failure::Failure;
 use crate::key::Key;
+use crate::parameters::{Parameters, Varied};
 use crate::setting::Setting;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,19 +15,19 @@ pub struct Point {
     /// Key of its result.
     pub key: Key,
     /// Name of its workload.
-    pub workload: String,
+    pub workload: Arc<str>,
     /// The machine, if the experiment names any.
-    pub machine: Option<PointMachine>,
+    pub machine: Option<Arc<PointMachine>>,
     /// Why the point cannot run: its machine is inconsistent.
     pub refused: Option<Failure>,
     /// All parameters of the workload, including defaults.
-    pub parameters: BTreeMap<String, Setting>,
+    pub parameters: Parameters,
     /// Names of the parameters that only locate an input.
     pub location_parameters: &'static [&'static str],
     /// The varying parameters in the order of the file, including the machine as `machine`.
-    pub varied: Vec<(String, Setting)>,
+    pub varied: Varied,
     /// Directory against which relative paths in the parameters are resolved.
-    pub folder: PathBuf,
+    pub folder: Arc<Path>,
     /// Time limit of the run.
     pub time_limit: Option<Duration>,
 }

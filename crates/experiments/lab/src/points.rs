@@ -1,14 +1,17 @@
 //! Enumerates the points of an experiment: every combination of machines and swept values, each with its key.
 
-use crate::experiment::{Axis, Experiment, combinations, in_file_order, requirements};
+use crate::experiment::{Axis, Combinations, Experiment, combinations, in_file_order, requirements};
 use crate::failure::Failure;
 use crate::key::{Key, digest};
 use crate::machines::{edit_machine, is_of_machine, machine_edits, machine_file, resolve_modules};
+use crate::parameters::{Parameters, Varied};
 use crate::point::{Point, PointMachine};
 use crate::setting::Setting;
 use crate::workload::{Registry, Workload};
 use longma_topology::{Machine, OpenError};
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Why the points of an experiment cannot be enumerated.
@@ -30,6 +33,31 @@ pub enum PointError {
     Input(Failure),
 }
 
+/// Finds the value of a varying parameter.
+type Lookup<'a, 'b> = &'b dyn Fn(&str) -> Option<&'a Setting>;
+
+/// What the points of an experiment have in common.
+struct Common {
+    fixed: Arc<BTreeMap<String, Setting>>,
+    workload: Arc<str>,
+    folder: Arc<Path>,
+}
+
+impl Common {
+    fn of(experiment: &Experiment, fixed: BTreeMap<String, Setting>, workload: &dyn Workload) -> Self {
+        let folder = experiment.folder().into();
+        Self { fixed: Arc::new(fixed), workload: workload.name().into(), folder }
+    }
+}
+
+/// The last value of the parameter called `name`.
+fn last<'a>(
+    mut varied: impl DoubleEndedIterator<Item = &'a (String, Setting)>,
+    name: &str,
+) -> Option<&'a Setting> {
+    varied.rfind(|(known, _)| known == name).map(|(_, value)| value)
+}
+
 impl Experiment {
     /// All points in the order of the file: machines in the outer loop, the last parameter in the innermost. `version`
     /// is the version of the models.
@@ -37,55 +65,74 @@ impl Experiment {
     /// # Errors
     /// If the workload, a machine or an input of a point is missing.
     pub fn points(&self, quick: bool, registry: &Registry, version: &str) -> Result<Vec<Point>, PointError> {
+        let mut points = Vec::new();
+        self.each_point(quick, registry, version, &mut |point| points.push(point))?;
+        points.shrink_to_fit();
+        Ok(points)
+    }
+
+    /// Calls `take` for each of the points, without keeping them.
+    ///
+    /// # Errors
+    /// Like [`Self::points`].
+    pub fn each_point(
+        &self,
+        quick: bool,
+        registry: &Registry,
+        version: &str,
+        take: &mut dyn FnMut(Point),
+    ) -> Result<(), PointError> {
         let name = &*self.parts().workload;
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
-        let fixed = self.fixed(quick, workload);
-        let combinations = combinations(&self.axes(quick));
+        let fixed = Common::of(self, self.fixed(quick, workload), workload);
+        let axes = self.axes(quick);
+        let combinations = Combinations::of(&axes);
         let machines = self.machines(quick);
         let meets = self.meets_requirements(quick);
         let mut known = BTreeMap::new();
-        let mut points = Vec::with_capacity(combinations.len() * machines.len());
         for machine in machines {
-            for varied in combinations.iter().filter(|varied| meets(machine, varied)) {
+            let all = (0..combinations.count()).map(|index| combinations.get(index));
+            for varied in all.filter(|varied| meets(machine, &|name| last(varied.iter(), name))) {
                 let machine =
-                    machine.map(|name| self.point_machine(name, quick, varied, &mut known)).transpose()?;
-                points.push(self.point(workload, version, &fixed, machine, varied)?);
+                    machine.map(|name| self.point_machine(name, quick, &varied, &mut known)).transpose()?;
+                take(self.point(workload, version, &fixed, machine, &varied)?);
             }
         }
-        Ok(points)
+        Ok(())
     }
 
     fn point(
         &self,
         workload: &dyn Workload,
         version: &str,
-        fixed: &BTreeMap<String, Setting>,
-        machine: Option<PointMachine>,
-        varied: &[(String, Setting)],
+        common: &Common,
+        machine: Option<Arc<PointMachine>>,
+        varied: &Varied,
     ) -> Result<Point, PointError> {
-        let mut parameters = fixed.clone();
-        let of_workload = varied.iter().filter(|(name, _)| !is_of_machine(name));
-        of_workload.for_each(|(name, value)| assign(&mut parameters, name, value));
+        let mut parameters = Parameters::shared(common.fixed.clone());
+        let of_workload = varied.pairs().iter().filter(|pair| !is_of_machine(&pair.0));
+        of_workload.for_each(|pair| parameters.assign(pair));
         let several = self.parts().machines.len() > 1;
+        let with_machine = machine.iter().filter(|_| several);
         let with_machine =
-            machine.iter().filter(|_| several).map(|m| ("machine".into(), Setting::Text(m.name.clone())));
-        let varied = with_machine.chain(varied.iter().cloned()).collect();
+            with_machine.map(|m| Arc::new(("machine".to_string(), Setting::Text(m.name.clone()))));
+        let varied = with_machine.chain(varied.pairs().iter().cloned()).collect();
         let time_limit = self.parts().time_limit.map(|limit| Duration::from_nanos(limit.ps() / 1000));
         let refused = machine.as_ref().and_then(|m| m.refused.as_ref()).map(Failure::refused);
         let mut point = Point {
             key: Key(String::new()),
-            workload: workload.name().to_string(),
+            workload: common.workload.clone(),
             machine,
             refused,
             parameters,
             location_parameters: workload.location_parameters(),
             varied,
-            folder: self.folder().to_path_buf(),
+            folder: common.folder.clone(),
             time_limit,
         };
         let inputs = workload.inputs(&point).map_err(PointError::Input)?;
         point.key = Key::of(&serde_json::json!({
-            "workload": point.workload,
+            "workload": &*point.workload,
             "revision": workload.revision(),
             "machine": point.machine.as_ref().map(|m| &*m.digest),
             "parameters": point.result_parameters(),
@@ -120,11 +167,13 @@ impl Experiment {
     ) -> Result<Point, PointError> {
         let name = &*self.parts().workload;
         let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
-        let given = varied.iter().rev().find(|(name, _)| name == "machine").and_then(|(_, m)| m.text());
+        let varied: Varied = varied.iter().cloned().collect();
+        let given = last(varied.iter(), "machine").and_then(Setting::text);
         let machine = given.or(self.machines(quick).first().copied().flatten());
         let machine =
-            machine.map(|name| self.point_machine(name, quick, varied, &mut BTreeMap::new())).transpose()?;
-        self.point(workload, version, &self.fixed(quick, workload), machine, varied)
+            machine.map(|name| self.point_machine(name, quick, &varied, &mut BTreeMap::new())).transpose()?;
+        let common = Common::of(self, self.fixed(quick, workload), workload);
+        self.point(workload, version, &common, machine, &varied)
     }
 
     /// All combinations of the varying parameters, including the machine. Omits each axis with a parameter for which
@@ -140,7 +189,7 @@ impl Experiment {
         let kept: Vec<_> = axes.filter(|axis| !axis.iter().any(|(name, _)| leave_out(name))).collect();
         let meets = self.meets_requirements(quick);
         let mut all = combinations(&kept);
-        all.retain(|settings| meets(None, settings));
+        all.retain(|settings| meets(None, &|name| last(settings.iter(), name)));
         if machines.len() < 2 {
             return all;
         }
@@ -161,15 +210,14 @@ impl Experiment {
     }
 
     /// A function that returns whether a machine and the values of varying parameters meet the file's conditions.
-    fn meets_requirements(&self, quick: bool) -> impl Fn(Option<&str>, &[(String, Setting)]) -> bool {
+    fn meets_requirements(&self, quick: bool) -> impl for<'a, 'b> Fn(Option<&str>, Lookup<'a, 'b>) -> bool {
         let requirements = requirements(self.parts());
         let fixed: BTreeMap<String, Setting> =
             self.file_parts(quick).into_iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         move |machine, varied| {
             let setting = |name: &str| {
-                let varied = varied.iter().rev().find(|(known, _)| known == name).map(|(_, value)| value);
                 let machine = || machine.filter(|_| name == "machine").map(Setting::from);
-                varied.or_else(|| fixed.get(name)).cloned().or_else(machine)
+                varied(name).or_else(|| fixed.get(name)).cloned().or_else(machine)
             };
             requirements.iter().all(|one| one.holds(&setting))
         }
@@ -210,10 +258,10 @@ impl Experiment {
         &self,
         name: &str,
         quick: bool,
-        varied: &[(String, Setting)],
-        known: &mut BTreeMap<String, PointMachine>,
-    ) -> Result<PointMachine, PointError> {
-        let mut edits = machine_edits(&self.file_parts(quick), varied);
+        varied: &Varied,
+        known: &mut BTreeMap<String, Arc<PointMachine>>,
+    ) -> Result<Arc<PointMachine>, PointError> {
+        let mut edits = machine_edits(&self.file_parts(quick), varied.iter());
         resolve_modules(&mut edits, self.folder());
         let inputs = format!("{name}\n{}", serde_json::json!(edits));
         if let Some(machine) = known.get(&inputs) {
@@ -228,13 +276,13 @@ impl Experiment {
             }
         };
         let digest = digest(text.as_bytes()).into();
-        let point_machine = PointMachine {
+        let point_machine = Arc::new(PointMachine {
             name: name.into(),
             text: text.into(),
             digest,
             changes: edits.keys().cloned().collect(),
             refused,
-        };
+        });
         known.insert(inputs, point_machine.clone());
         Ok(point_machine)
     }

@@ -100,7 +100,7 @@ impl Translation {
     fn of_program(&self, point: &Point, architecture: &str, program: &str) -> Result<Point, Failure> {
         let mut inner = self.program.point_of(point, &FORWARDED);
         let mut program = program.split_whitespace().map(String::from);
-        let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
+        let mut set = |name: &str, value: Setting| inner.parameters.insert(name.into(), value);
         set("program", program.next().unwrap_or_default().as_str().into());
         set("arguments", Setting::Texts(program.collect()));
         set("folder", format!("{}/{architecture}", point.text("folder")).as_str().into());
@@ -259,16 +259,18 @@ mod tests {
             key: longma_lab::Key::from("parts"),
             workload: "translation".into(),
             machine: None,
-            parameters: BTreeMap::from([(
+            parameters: [(
                 "parts".into(),
                 Setting::Named(
                     named.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect(),
                 ),
-            )]),
+            )]
+            .into_iter()
+            .collect(),
             refused: None,
             location_parameters: &[],
-            varied: Vec::new(),
-            folder: "/".into(),
+            varied: longma_lab::Varied::default(),
+            folder: std::path::Path::new("/").into(),
             time_limit: None,
         };
         let text = |named: &[(&str, &str)]| parts(&point(named)).map(|parts| parts.to_string());

@@ -19,8 +19,8 @@ pub(crate) use requirement::requirements;
 pub use sensitivity::Variation;
 pub(crate) use sensitivity::check_factors;
 pub use shown::Shown;
-pub(crate) use sweep::combinations;
 pub use sweep::{Axis, Column as SweepColumn};
+pub(crate) use sweep::{Combinations, combinations};
 
 use crate::read::{Map, PartDoc, Problems, Value, choice, part, read_text};
 use crate::setting::Setting;

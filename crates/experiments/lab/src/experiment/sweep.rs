@@ -1,10 +1,12 @@
 //! The values of a swept parameter: a list, or a range with a step or a factor. `points` enumerates the points.
 
+use crate::parameters::{Pair, Varied};
 use crate::read::{Node, Problems, Value};
 use crate::setting::Setting;
 use longma_topology::units::{Frequency, Size, Time};
 use serde::{Serialize, Serializer};
 use std::ops::Range;
+use std::sync::Arc;
 use toml::de::DeValue;
 
 /// Maximum number of values of an axis.
@@ -96,6 +98,38 @@ pub(crate) fn combinations(axes: &[Vec<(&str, &Axis)>]) -> Vec<Vec<(String, Sett
             .collect();
     }
     all
+}
+
+/// All combinations of the values of axes, made one at a time, because there may be a million.
+pub(crate) struct Combinations {
+    /// The rows of each axis.
+    axes: Vec<Vec<Vec<Pair>>>,
+}
+
+impl Combinations {
+    pub(crate) fn of(axes: &[Vec<(&str, &Axis)>]) -> Self {
+        let rows = |columns: &Vec<(&str, &Axis)>| {
+            let rows = columns.iter().map(|(_, axis)| axis.values.len()).min().unwrap_or(0);
+            let pair =
+                |name: &str, axis: &Axis, row: usize| Arc::new((name.to_string(), axis.values[row].clone()));
+            (0..rows).map(|row| columns.iter().map(|(name, axis)| pair(name, axis, row)).collect()).collect()
+        };
+        Self { axes: axes.iter().map(rows).collect() }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.axes.iter().map(Vec::len).product()
+    }
+
+    /// The combination with this index; the last axis varies fastest.
+    pub(crate) fn get(&self, mut index: usize) -> Varied {
+        let mut rows = Vec::new();
+        for axis in self.axes.iter().rev() {
+            rows.push(&axis[index % axis.len()]);
+            index /= axis.len();
+        }
+        rows.into_iter().rev().flatten().cloned().collect()
+    }
 }
 
 /// A type of value that a range supports.

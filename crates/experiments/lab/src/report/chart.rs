@@ -233,7 +233,7 @@ fn redundant<'a>(chapter: &'a Chapter<'a>, plot: &Plot) -> Vec<&'a str> {
     let constant =
         points.first().into_iter().flat_map(|point| point.varied.iter().filter(|v| is_constant(v)));
     let represented =
-        points.first().into_iter().flat_map(|point| &point.varied).map(|(name, _)| name.as_str());
+        points.first().into_iter().flat_map(|point| point.varied.iter()).map(|(name, _)| name.as_str());
     let represented = represented.filter(|name| chapter.table.names.is_represented(name));
     let candidates = together.chain(represented).chain(constant.map(|(name, _)| name.as_str()));
     let places = |redundant: &[&str]| {

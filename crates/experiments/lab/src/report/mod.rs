@@ -381,7 +381,7 @@ fn parameters(chapter: &Chapter<'_>, out: &mut String) {
         "<details><summary>Parameters of the workload <code>{}</code></summary><div class=\"wide\"><table><thead><tr><th>parameter<th>value</tr></thead>\n",
         escape(&point.workload)
     );
-    for (name, value) in &point.parameters {
+    for (name, value) in point.parameters.iter() {
         let varied = point.varied.iter().any(|(varied, _)| varied == name);
         let value = if varied { "<i>varies</i>".into() } else { escape(&value.to_string()) };
         put!(out, "<tr><td>{}<td>{value}</tr>\n", escape(name));

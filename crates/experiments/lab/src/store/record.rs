@@ -41,7 +41,7 @@ impl Record {
         host.insert("seconds".into(), seconds);
         Self {
             key: point.key.clone(),
-            workload: point.workload.clone(),
+            workload: point.workload.to_string(),
             machine: point.machine.as_ref().map(|m| m.name.clone()),
             parameters: point.result_parameters(),
             metrics: metrics.results,

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
+/// The bytes of an ELF file's `e_machine`, for LoongArch.
+const ELF_LOONGARCH: [u8; 2] = 258u16.to_le_bytes();
+
 /// A process that is saved at the start of its region of interest.
 pub(super) struct Checkpoint {
     folder: TempDir,
@@ -60,7 +63,8 @@ pub(super) fn check(point: &Point) -> Result<(), Failure> {
     if !is_used(point) {
         return Ok(());
     }
-    let problem = match () {
+    let is_loongarch = |file: Vec<u8>| file.get(18..20) == Some(&ELF_LOONGARCH[..]);
+    let mut problem = match () {
         () if !has("roi") => "`checkpoint` is for a region of interest; add `roi = true`",
         () if has("warm") => {
             "`warm` has no effect after a `checkpoint`, which starts cold; remove one of them"
@@ -69,9 +73,13 @@ pub(super) fn check(point: &Point) -> Result<(), Failure> {
             "a `checkpoint` cannot contain the copies of `files` or `root`, which each run gets; remove one of them"
         }
         () if has("wire") => "a `checkpoint` cannot contain the sender of `wire`; remove one of them",
-        () => return Ok(()),
+        () => "",
     };
-    Err(Failure::refused(problem))
+    if problem.is_empty() && !std::fs::read(program(point)).is_ok_and(is_loongarch) {
+        problem = "a `checkpoint` cannot contain the translation of a program for another architecture; remove it, or build \
+            the program for LoongArch64";
+    }
+    if problem.is_empty() { Ok(()) } else { Err(Failure::refused(problem)) }
 }
 
 /// What a program can notice of a core before its region of interest, when each instruction takes a cycle.
@@ -124,7 +132,7 @@ impl Program {
         }
         let text = self.checkpoints.machine(point);
         let mut maker = point.clone();
-        if let Some((machine, text)) = maker.machine.as_mut().zip(text) {
+        if let Some((machine, text)) = maker.machine.as_mut().map(Arc::make_mut).zip(text) {
             machine.digest = digest(text.as_bytes()).into();
             machine.text = text;
         }
@@ -136,7 +144,7 @@ impl Program {
         maker.parameters.insert("max_instructions".into(), Setting::Integer(1));
         maker.parameters.insert("checkpoint".into(), Setting::Flag(false));
         // Used only after the run.
-        ["prints", "status"].iter().for_each(|name| drop(maker.parameters.remove(*name)));
+        ["prints", "status"].iter().for_each(|name| maker.parameters.remove(name));
         let machine = maker.machine.as_ref().map(|machine| &*machine.digest);
         let key = json!([machine, maker.parameters, self.program_digest(point)?, program(point)]).to_string();
         let slot = self.checkpoints.made.lock().ignore_poison().entry(key).or_default().clone();
@@ -185,25 +193,25 @@ mod tests {
                 changes: Arc::default(),
                 refused: None,
             };
-            let parameters = BTreeMap::from([
-                ("level".to_string(), "timing".into()),
-                ("checkpoint".into(), Setting::Flag(true)),
-            ]);
+            let parameters =
+                [("level".to_string(), "timing".into()), ("checkpoint".into(), Setting::Flag(true))]
+                    .into_iter()
+                    .collect();
             let point = Point {
                 key: longma_lab::Key::from("checkpoint"),
                 workload: "program".into(),
-                machine: Some(machine),
+                machine: Some(Arc::new(machine)),
                 parameters,
                 refused: None,
                 location_parameters: &[],
-                varied: Vec::new(),
-                folder: "/".into(),
+                varied: longma_lab::Varied::default(),
+                folder: Path::new("/").into(),
                 time_limit: None,
             };
             Checkpoints::default().machine(&point).unwrap()
         };
         let shared = made_on("caches.l2.size=128KiB");
-        for edit in ["caches.l2.size=512KiB", "caches.l1d.latency=5", "cores.la464.rob_entries=64"] {
+        for edit in ["caches.l2.size=512KiB", "caches.l1d.latency=5 cycles", "cores.la464.rob_entries=64"] {
             assert!(made_on(edit) == shared, "{edit}");
         }
         for edit in ["cores.la464.clock=2GHz", "hosts.0.count=2"] {

@@ -204,7 +204,7 @@ impl Workload for Program {
     }
 
     fn description(&self) -> &str {
-        "a LoongArch64 Linux program, run by `longma run`"
+        "a Linux program for LoongArch64, x86-64, AArch64 or MIPS64, run by `longma run`"
     }
 
     fn parameters(&self) -> &[Parameter] {
@@ -568,11 +568,13 @@ mod tests {
             key: longma_lab::Key::from("environment"),
             workload: "program".into(),
             machine: None,
-            parameters: BTreeMap::from([("environment".into(), Setting::Named(BTreeMap::from(variables)))]),
+            parameters: [("environment".into(), Setting::Named(BTreeMap::from(variables)))]
+                .into_iter()
+                .collect(),
             refused: None,
             location_parameters: &[],
-            varied: Vec::new(),
-            folder: "/".into(),
+            varied: longma_lab::Varied::default(),
+            folder: Path::new("/").into(),
             time_limit: None,
         };
         let files = Files::new(&point).unwrap();

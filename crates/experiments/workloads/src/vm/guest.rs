@@ -85,7 +85,7 @@ impl Guest {
     /// The point for `program`. Parameters have their defaults, except those that this workload forwards or sets.
     fn of_program(&self, point: &Point, layout: &Layout) -> Point {
         let mut inner = self.program.point_of(point, &FORWARDED);
-        let mut set = |name: &str, value: Setting| drop(inner.parameters.insert(name.into(), value));
+        let mut set = |name: &str, value: Setting| inner.parameters.insert(name.into(), value);
         set("level", "timing".into());
         set("roi", Setting::Flag(true));
         set("numa", Setting::Text(layout.numa.clone()));
