@@ -416,11 +416,11 @@ fn merging_contradictory_results_fails_and_shows_both() {
 
 #[test]
 fn points_with_invalid_machines_are_reported_before_they_run() {
-    let sizes = "argument = [\"4\"]\n\"machine.caches.l2.size\" = [\"256 KiB\", \"384 KiB\"]\n\"machine.caches.l2.ways\" = [16, 24]";
+    let sizes = "argument = [\"4\"]\nlevel = [\"functional\", \"cache\"]\n\"machine.caches.l2.size\" = [\"256 KiB\", \"384 KiB\"]\n\"machine.caches.l2.ways\" = [16, 24]";
     let file = ExperimentFile::new(QUEENS, "argument = [\"4\", \"5\"]", sizes);
     let (status, stdout, errors) = status_and_text(&file.output("check", &[]));
     assert_eq!(status, 0, "{stdout}{errors}");
-    assert!(stdout.contains("2 of the points cannot run: "), "{stdout}{errors}");
+    assert!(stdout.contains("4 of the points cannot run: "), "{stdout}{errors}");
 }
 
 #[test]

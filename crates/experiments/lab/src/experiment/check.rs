@@ -442,7 +442,7 @@ fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, proble
     let names: Vec<_> = explain.metrics.iter().map(|name| (&**name, name.span())).collect();
     check_metric_names(file, &names, problems);
     let at = explain.marks().key("at");
-    explain.at.iter().for_each(|place| check_place(file, place, at.clone(), problems));
+    explain.at.keys().for_each(|name| check_swept(file, name, at.clone(), problems));
     let mut set_by: BTreeMap<&str, &str> = BTreeMap::new();
     for (name, mechanism) in &explain.mechanisms {
         let marks = mechanism.marks();
@@ -465,6 +465,14 @@ fn check_explain(file: &ExperimentFile, explain: &Explain, folder: &Path, proble
     }
 }
 
+/// Reports a parameter that does not vary.
+fn check_swept(file: &ExperimentFile, name: &str, at: Range<usize>, problems: &mut Problems) {
+    if !varying(file).contains(&name) {
+        let help = suggestion(name, varying(file), "swept parameter");
+        problems.error(at, format!("`{name}` does not vary"), "here", help);
+    }
+}
+
 /// Reports a parameter that does not vary, or that does not take the value.
 pub(super) fn check_place(
     file: &ExperimentFile,
@@ -472,10 +480,8 @@ pub(super) fn check_place(
     at: Range<usize>,
     problems: &mut Problems,
 ) {
-    if !varying(file).contains(&name.as_str()) {
-        let help = suggestion(name, varying(file), "swept parameter");
-        problems.error(at, format!("`{name}` does not vary"), "here", help);
-    } else if !has_point(file, name, value) {
+    check_swept(file, name, at.clone(), problems);
+    if varying(file).contains(&name.as_str()) && !has_point(file, name, value) {
         let message = format!("no point has `{name}` = {value}");
         problems.error(at, message, "here", "give a value of the sweep, of the same type".into());
     }
