@@ -3,6 +3,10 @@
 
 mod guest;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
 use guest::{Guest, Load, elf, smallest};
 use longma_guest::elf::Image;
 use longma_linux::{LoadError, Process, ProcessConfig};
@@ -106,6 +110,31 @@ fn a_script_is_passed_to_its_interpreter_as_an_argument() {
     assert_eq!(at(5), 0);
     assert_eq!(state.pc, 0x20_0100);
     assert_eq!(state.r(3) % 16, 0);
+}
+
+#[test]
+fn the_programs_path_has_no_links_and_its_name_is_the_links() {
+    const READLINKAT: u64 = 78;
+    let linked = |directory: &Path, root: Option<PathBuf>, program: PathBuf| {
+        std::fs::create_dir_all(directory.join("real")).unwrap();
+        std::fs::rename(directory.join("program"), directory.join("real/program")).unwrap();
+        std::os::unix::fs::symlink("real/program", directory.join("link")).unwrap();
+        ProcessConfig { program, root, ..Default::default() }
+    };
+    let mut confined =
+        Guest::with(|directory| linked(directory, Some(directory.to_owned()), PathBuf::from("/link")));
+    let mut free = Guest::with(|directory| linked(directory, None, directory.join("link")));
+    let below = free.directory.path().canonicalize().unwrap();
+    for (guest, expected) in
+        [(&mut confined, PathBuf::from("/real/program")), (&mut free, below.join("real/program"))]
+    {
+        let (path, buffer) = (guest.path("/proc/self/exe"), guest.put(&[0; 4096]));
+        let length = guest.call(READLINKAT, &[libc::AT_FDCWD as u64, path, buffer, 4096]);
+        let name = guest.bytes(buffer, usize::try_from(length).unwrap());
+        assert_eq!(Path::new(OsStr::from_bytes(&name)), expected);
+        let comm = guest.open("/proc/self/status", libc::O_RDONLY);
+        assert!(guest.read(comm).starts_with(b"Name:\tlink\n"));
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ use longma_loongarch::State;
 use crate::fixed_identity::{FixedIdentity, USER};
 use crate::open_files;
 use crate::process::Parts;
-use crate::root::Root;
+use crate::root::{Root, kernel_name};
 use crate::simulated::{Simulation, ThreadNumber};
 use crate::{Areas, Process, ProcessConfig, Thread};
 use longma_guest::elf::stack::{self, ProgramFacts, Texts};
@@ -130,7 +130,7 @@ impl Process {
         let parts = Parts {
             space,
             fixed_identity,
-            executable: root_absolute(&config, &program.path),
+            executable: resolved_program(&root, &program.path),
             arguments: program_file.arguments,
             stack,
             program_range: mapped.range(&program.image),
@@ -290,13 +290,16 @@ fn random_bytes(config: &ProcessConfig, simulation: Option<&Simulation>) -> [u8;
     }
 }
 
-/// The program path for /proc/self/exe: absolute, and with links resolved if the guest sees the host's files.
-fn root_absolute(config: &ProcessConfig, path: &Path) -> PathBuf {
-    if config.root.is_some() {
-        path.to_owned()
+/// The program path for /proc/self/exe: absolute, with links resolved. Programs find their own libraries by it.
+fn resolved_program(root: &Root, path: &Path) -> PathBuf {
+    let resolved = if root.is_confined() {
+        let file = root.open_pinned(path.as_os_str().as_bytes(), 0).ok();
+        let name = file.and_then(|file| kernel_name(&file).ok());
+        name.and_then(|name| root.guest_name(&name)).map(|name| PathBuf::from(OsString::from_vec(name)))
     } else {
-        path.canonicalize().unwrap_or_else(|_| path.to_owned())
-    }
+        path.canonicalize().ok()
+    };
+    resolved.unwrap_or_else(|| path.to_owned())
 }
 
 /// Opens the program, following scripts to their interpreters.

@@ -205,9 +205,9 @@ impl Process {
         self.signal_return.load(Ordering::Relaxed)
     }
 
-    /// The program's name, truncated as in the kernel.
+    /// The program's name as it was started, truncated as in the kernel: of a link or script, not of what it leads to.
     pub(crate) fn short_name(&self) -> String {
-        let name = self.executable.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = self.config.program.file_name().map(|name| name.to_string_lossy().into_owned());
         name.unwrap_or_default().chars().take(15).collect()
     }
 
