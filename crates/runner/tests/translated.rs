@@ -152,6 +152,11 @@ fn arm_numeric_results_match_qemu() {
 }
 
 #[test]
+fn arm_functions_can_return_flags() {
+    check_arm("returned_flags", 0);
+}
+
+#[test]
 fn arm_loops_of_any_compiler_options_match_qemu() {
     const PLAIN: &[&str] = &["-O2"];
     const ALL: &[&str] = &["-O3", "-march=armv8.2-a+fp16+dotprod+crypto"];
@@ -358,6 +363,11 @@ fn x86_modes_flags_and_alignment_match_the_host() {
 #[test]
 fn x86_numeric_results_match_the_host() {
     check_x86("numbers", 0);
+}
+
+#[test]
+fn x86_functions_can_return_flags() {
+    check_x86("returned_flags", 0);
 }
 
 #[test]

@@ -47,8 +47,8 @@ impl From<Fault> for CodeError {
 
 /// All translations of one process.
 pub struct Engine<F: FrontEnd> {
-    layout: Layout,
-    options: Options,
+    pub(crate) layout: Layout,
+    pub(crate) options: Options,
     /// The source address that owns each used slot of the hash table, by slot number.
     hashed: FxHashMap<u64, u64>,
     /// Hot code by source address. Jumps, calls and returns may enter it.
@@ -104,7 +104,13 @@ impl<F: FrontEnd> Engine<F> {
     pub fn new(layout: Layout, optimizations: Optimizations) -> Self {
         // The hash table, if used, occupies the end of the code area.
         let hash = layout.code.end.saturating_sub(HASH_BYTES) & !(HASH_BYTES - 1);
-        let options = Options { optimizations, hash, is_cold: false, exact_floats: false };
+        let options = Options {
+            optimizations,
+            hash,
+            is_cold: false,
+            exact_floats: false,
+            keeps_flags_across_calls: false,
+        };
         let end = if optimizations.has(Optimization::Table) { layout.code.end } else { hash };
         Self {
             areas: Areas::one(layout.code.start..end),
@@ -263,6 +269,9 @@ impl<F: FrontEnd> Engine<F> {
                 memory.fetch(missing)?;
             }
             let (unit, is_hot, sources) = self.translate(pc, is_hot, memory);
+            if self.keep_flags_across_calls(&unit, memory)? {
+                continue;
+            }
             if unit.entries.iter().any(|(entry, _)| *entry == pc) {
                 break (unit, is_hot, sources);
             }
@@ -357,7 +366,8 @@ impl<F: FrontEnd> Engine<F> {
         *self.retranslated.entry(function.start).or_default() += 1;
         let (unit, sources) = self.unit_from(function.start, Some(pc), &function, memory);
         // The start of a function is a guess, so the unit may not contain `pc`.
-        if unit.entries.iter().any(|(entry, _)| *entry == pc) {
+        if !self.keep_flags_across_calls(&unit, memory)? && unit.entries.iter().any(|(entry, _)| *entry == pc)
+        {
             self.place(unit, true, sources, memory)?;
         }
         Ok(())
@@ -632,21 +642,6 @@ impl<F: FrontEnd> Engine<F> {
         (self.cached, self.records_origins) = (None, false);
         self.breakpoints.clear();
         self.forget(0..self.layout.limit, memory)
-    }
-
-    /// Translates with [`Options::exact_floats`] from now on. Invalidates all translations if it was off, and returns
-    /// whether it was.
-    ///
-    /// # Errors
-    /// The host cannot provide memory.
-    pub fn use_exact_floats(&mut self, memory: &dyn Memory) -> Result<bool, Fault> {
-        if self.options.exact_floats {
-            return Ok(false);
-        }
-        self.options.exact_floats = true;
-        (self.cached, self.records_origins) = (None, false);
-        self.forget(0..self.layout.limit, memory)?;
-        Ok(true)
     }
 
     /// Replaces the set of breakpoints. Translation of such an address fails with [`CodeError::Breakpoint`]. Requires

@@ -87,6 +87,8 @@ pub struct Unit<S, P> {
     /// The words after those calls that the code of the return address does not follow: return address and word index.
     /// The word jumps to the return address.
     pub return_stubs: Vec<(u64, u32)>,
+    /// Whether code after one of the unit's calls reads flags that it has not set itself.
+    pub reads_flags_after_call: bool,
 }
 
 impl<S, P> Default for Unit<S, P> {
@@ -103,6 +105,7 @@ impl<S, P> Default for Unit<S, P> {
             called: Vec::new(),
             return_addresses: Vec::new(),
             return_stubs: Vec::new(),
+            reads_flags_after_call: false,
         }
     }
 }

@@ -173,6 +173,8 @@ pub struct Options {
     /// The engine executes all floating-point instructions whose results depend on modes that LoongArch does not have,
     /// such as flushing subnormals to zero. Set once a thread has enabled such a mode.
     pub exact_floats: bool,
+    /// Flags are live after calls and returns, against the calling convention. Set once a unit reads flags after a call.
+    pub keeps_flags_across_calls: bool,
 }
 
 impl Options {

@@ -289,16 +289,20 @@ impl ReachableCode {
         if !self.analyses_across_blocks() && last.op != Op::B {
             return flags(ALL);
         }
+        let across = if self.options.keeps_flags_across_calls { ALL } else { 0 };
         match last.op {
             Op::B => last.target(pc).map_or(Live::REGISTERS, |to| self.live_at(to)),
             Op::Svc => flags(self.live_at(pc.wrapping_add(4)).flags),
             // By the calling convention, flags are dead across calls. A callee in the same unit is checked
             // nevertheless.
-            Op::Bl => flags(last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags)),
-            Op::Ret => flags(self.returned),
-            Op::Br if is_call(last) => flags(0),
-            Op::Br => flags(live_after_jump(&block.0)),
-            Op::Blr => flags(0),
+            Op::Bl => {
+                let known = last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags);
+                flags(known | across)
+            }
+            Op::Ret => flags(self.returned | across),
+            Op::Br if is_call(last) => flags(across),
+            Op::Br => flags(live_after_jump(&block.0) | across),
+            Op::Blr => flags(across),
             _ => flags(ALL),
         }
     }
@@ -327,7 +331,7 @@ impl ReachableCode {
         }
         for pc in outside.difference(&self.leaders.clone()).copied() {
             let mut left = LOOKAHEAD;
-            let flags = flags_read((&mut pages, self.options.is_cold), pc, fetch, &mut left);
+            let flags = flags_read((&mut pages, self.options), pc, fetch, &mut left);
             self.live.insert(pc, Live { flags, ..Live::REGISTERS });
         }
         self.inspected_pages = pages;
@@ -414,10 +418,29 @@ fn live_after_jump(block: &[(u64, Option<Instruction>)]) -> u8 {
     ALL
 }
 
+/// The instructions after a call that are searched for a read of the callee's flags.
+const READ_AFTER_CALL: usize = 3;
+
+/// Whether the code at a return address reads flags of the callee. Compilers rarely do; the run-time systems of SBCL
+/// and Erlang return the results of comparisons in flags.
+pub(super) fn reads_returned_flags(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
+    for number in 0..READ_AFTER_CALL as u64 {
+        let Some(i) = fetch(start.wrapping_add(4 * number)).and_then(decode) else { return false };
+        let uses = uses(i);
+        if uses.reads.flags != 0 {
+            return true;
+        }
+        if uses.sets_flags || i.ends_block() {
+            return false;
+        }
+    }
+    false
+}
+
 /// The flags that code at `pc` reads before it writes them. Returns all flags after `left` instructions, and outside of
 /// pages that are monitored for changes.
 fn flags_read(
-    (pages, is_cold): (&mut FxHashSet<u64>, bool),
+    (pages, options): (&mut FxHashSet<u64>, Options),
     mut pc: u64,
     fetch: &dyn Fn(u64) -> Option<u32>,
     left: &mut usize,
@@ -425,7 +448,7 @@ fn flags_read(
     let mut read = 0;
     while read != ALL {
         // A cold translation reads only the pages of the unit, because access to others may be slow.
-        if *left == 0 || is_cold && !pages.contains(&(pc / PAGE)) {
+        if *left == 0 || options.is_cold && !pages.contains(&(pc / PAGE)) {
             return ALL;
         }
         *left -= 1;
@@ -437,16 +460,16 @@ fn flags_read(
             return read;
         }
         match i.op {
-            Op::Br if is_call(i) => return read,
-            Op::Br => return ALL,
-            Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
+            Op::Br if !is_call(i) => return ALL,
+            Op::Br | Op::Blr | Op::Ret | Op::Bl if options.keeps_flags_across_calls => return ALL,
+            Op::Br | Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
             Op::B => match i.target(pc) {
                 Some(target) => pc = target,
                 None => return ALL,
             },
             _ => {
                 if let Some(target) = i.target(pc).filter(|_| i.is_conditional_branch()) {
-                    read |= flags_read((pages, is_cold), target, fetch, left);
+                    read |= flags_read((pages, options), target, fetch, left);
                 }
                 pc = pc.wrapping_add(4);
             }

@@ -6,7 +6,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::copies::source;
 use super::known::KnownState;
 use super::lower::{Lowering, PlanCache};
-use super::reachable::{PAGE, ReachableCode};
+use super::reachable::{PAGE, ReachableCode, reads_returned_flags};
 use crate::Unit;
 use longma_translate::front_end::Exit;
 use longma_translate::optimizations::{Optimization, Options};
@@ -35,7 +35,11 @@ pub fn translate(
     let mut reachable = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
     loop {
         match lower(&reachable) {
-            Ok(unit) => return unit,
+            Ok(mut unit) => {
+                let mut returns = unit.return_addresses.iter();
+                unit.reads_flags_after_call = returns.any(|pc| reads_returned_flags(*pc, fetch));
+                return unit;
+            }
             Err(Failure::OutOfTemporaries(pc)) => {
                 if !reachable.frugal.insert(pc) {
                     reachable.refused.insert(pc);

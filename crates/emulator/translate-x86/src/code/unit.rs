@@ -10,7 +10,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::forms::join;
 use super::known::RegisterStates;
 use super::lower::{Lowering, PlanCache};
-use super::reading::{MAX_INSTRUCTION_BYTES, Words, decode_at};
+use super::reading::{MAX_INSTRUCTION_BYTES, Words, decode_at, note_page, reads_returned_flags};
 use super::uses::{Live, Uses, uses};
 use crate::Unit;
 use longma_translate::front_end::Exit;
@@ -24,7 +24,7 @@ use indirect::live_after_jump;
 use visited::Visited;
 
 /// The granularity of change tracking; the same as the engine's.
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// The maximum number of bytes read to decode an instruction.
 const BYTES_READ: u64 = 20;
 /// The maximum number of instructions outside the unit that are scanned for live flags.
@@ -153,14 +153,6 @@ pub(super) fn is_call(instruction: &Instruction) -> bool {
     matches!(instruction.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// Adds the page of an address to a short list.
-fn note_page(pages: &mut Vec<u64>, address: u64) {
-    let page = address / PAGE;
-    if pages.last() != Some(&page) && !pages.contains(&page) {
-        pages.push(page);
-    }
-}
-
 impl ReachableCode {
     /// Follows direct jumps and calls from `start` up to addresses in `known`. If an instruction at `extra_entry` is
     /// reached, it becomes an additional entry point.
@@ -241,6 +233,11 @@ impl ReachableCode {
         self.options.has(Optimization::Flags) && self.options.has(Optimization::FlagsAcross)
     }
 
+    /// The flags that are live after calls and returns: by the calling convention, none.
+    fn live_across_calls(&self) -> u32 {
+        if self.options.keeps_flags_across_calls { ARITHMETIC } else { 0 }
+    }
+
     /// Scans code outside the unit for flags that are live there.
     fn look_ahead(&mut self, fetch: &dyn Fn(u64) -> Option<u32>) {
         let mut pages = Vec::new();
@@ -298,11 +295,12 @@ impl ReachableCode {
                     i.next_ip()
                 }
                 // The same rule as for indirect jumps within a unit.
-                FlowControl::IndirectBranch if i.is_ip_rel_memory_operand() => return read,
-                FlowControl::IndirectBranch => return read | candidates,
-                FlowControl::Return | FlowControl::IndirectCall => return read,
+                FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => return read | candidates,
                 FlowControl::Call | FlowControl::Interrupt if is_call => i.next_ip(),
-                FlowControl::Call => return read,
+                FlowControl::IndirectBranch
+                | FlowControl::Return
+                | FlowControl::IndirectCall
+                | FlowControl::Call => return read | candidates & self.live_across_calls(),
                 _ => return read | candidates,
             };
         }
@@ -359,11 +357,13 @@ impl ReachableCode {
             FlowControl::Call | FlowControl::Interrupt if is_system_call(last) => {
                 self.live_at(last.next_ip())
             }
-            // By the calling convention, no flags are live across a call. Calls within the unit are analysed.
-            FlowControl::Call => self.known_live(last.near_branch_target()).unwrap_or(0),
-            FlowControl::Return => self.returned,
-            FlowControl::IndirectBranch => live_after_jump(block),
-            FlowControl::IndirectCall => 0,
+            // Calls within the unit are analysed.
+            FlowControl::Call => {
+                self.known_live(last.near_branch_target()).unwrap_or(0) | self.live_across_calls()
+            }
+            FlowControl::Return => self.returned | self.live_across_calls(),
+            FlowControl::IndirectBranch => live_after_jump(block) | self.live_across_calls(),
+            FlowControl::IndirectCall => self.live_across_calls(),
             _ => ARITHMETIC,
         }
     }
@@ -561,7 +561,11 @@ pub fn translate(
     }
     loop {
         match lower(&reachable) {
-            Ok(unit) => return unit,
+            Ok(mut unit) => {
+                let mut returns = unit.return_addresses.iter();
+                unit.reads_flags_after_call = returns.any(|pc| reads_returned_flags(*pc, fetch));
+                return unit;
+            }
             Err(pc) => reachable.refused.insert(pc),
         };
     }

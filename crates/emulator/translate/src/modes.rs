@@ -1,0 +1,39 @@
+//! What an engine changes for all later translations when it learns that the program needs it.
+
+use longma_loongarch::Fault;
+
+use crate::engine::Engine;
+use crate::front_end::{FrontEnd, Memory, Unit};
+
+impl<F: FrontEnd> Engine<F> {
+    /// Translates with [`crate::optimizations::Options::exact_floats`] from now on. Invalidates all translations if it was off, and returns
+    /// whether it was.
+    ///
+    /// # Errors
+    /// The host cannot provide memory.
+    pub fn use_exact_floats(&mut self, memory: &dyn Memory) -> Result<bool, Fault> {
+        if self.options.exact_floats {
+            return Ok(false);
+        }
+        self.options.exact_floats = true;
+        (self.cached, self.records_origins) = (None, false);
+        self.forget(0..self.layout.limit, memory)?;
+        Ok(true)
+    }
+
+    /// Invalidates all translations when the first unit is found that expects flags from a callee, because they may lack
+    /// those flags. Returns whether it did; the unit must be translated again.
+    pub(crate) fn keep_flags_across_calls(
+        &mut self,
+        unit: &Unit<F::Service, F::Pending>,
+        memory: &dyn Memory,
+    ) -> Result<bool, Fault> {
+        if !unit.reads_flags_after_call || self.options.keeps_flags_across_calls {
+            return Ok(false);
+        }
+        self.options.keeps_flags_across_calls = true;
+        (self.cached, self.records_origins) = (None, false);
+        self.forget(0..self.layout.limit, memory)?;
+        Ok(true)
+    }
+}
