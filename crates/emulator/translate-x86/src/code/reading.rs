@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
-use super::unit::{ARITHMETIC, PAGE};
+use super::unit::PAGE;
 
 /// The maximum length of an instruction in bytes.
 pub(super) const MAX_INSTRUCTION_BYTES: usize = 15;
@@ -58,25 +58,6 @@ pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<I
     let is_cut =
         decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < MAX_INSTRUCTION_BYTES;
     (!is_cut).then_some(instruction)
-}
-
-/// The instructions after a call that are searched for a read of the callee's flags.
-const READ_AFTER_CALL: usize = 3;
-
-/// Whether the code at a return address reads flags of the callee. Compilers rarely do; the run-time systems of SBCL
-/// and Erlang return the results of comparisons in flags.
-pub(super) fn reads_returned_flags(mut pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
-    for _ in 0..READ_AFTER_CALL {
-        let Some(i) = decode_at(pc, fetch).filter(|i| !i.is_invalid()) else { return false };
-        if i.rflags_read() & ARITHMETIC != 0 {
-            return true;
-        }
-        if i.rflags_modified() & ARITHMETIC != 0 || i.flow_control() != FlowControl::Next {
-            return false;
-        }
-        pc = i.next_ip();
-    }
-    false
 }
 
 /// The address of the first word that the instruction at `pc` needs but `fetch` cannot read.

@@ -10,7 +10,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::forms::join;
 use super::known::RegisterStates;
 use super::lower::{Lowering, PlanCache};
-use super::reading::{MAX_INSTRUCTION_BYTES, Words, decode_at, note_page, reads_returned_flags};
+use super::reading::{MAX_INSTRUCTION_BYTES, Words, decode_at, note_page};
+use super::returned_flags::{is_read_after, reads_returned_flags};
 use super::uses::{Live, Uses, uses};
 use crate::Unit;
 use longma_translate::front_end::Exit;
@@ -18,9 +19,11 @@ use longma_translate::optimizations::{Optimization, Options};
 
 mod cold;
 mod indirect;
+mod ranges;
 mod visited;
 
 use indirect::live_after_jump;
+use ranges::join_ranges;
 use visited::Visited;
 
 /// The granularity of change tracking; the same as the engine's.
@@ -244,9 +247,12 @@ impl ReachableCode {
         let mut outside: Vec<u64> = self.blocks.iter().filter_map(|block| block.next).collect();
         for i in &self.code {
             note_page(&mut pages, i.ip());
-            let kind = i.flow_control();
-            if matches!(kind, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch) {
-                outside.push(i.near_branch_target());
+            match i.flow_control() {
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                    outside.push(i.near_branch_target());
+                }
+                FlowControl::Call | FlowControl::IndirectCall => outside.push(i.next_ip()),
+                _ => {}
             }
         }
         outside.sort_unstable();
@@ -297,10 +303,13 @@ impl ReachableCode {
                 // The same rule as for indirect jumps within a unit.
                 FlowControl::IndirectBranch if !i.is_ip_rel_memory_operand() => return read | candidates,
                 FlowControl::Call | FlowControl::Interrupt if is_call => i.next_ip(),
-                FlowControl::IndirectBranch
-                | FlowControl::Return
-                | FlowControl::IndirectCall
-                | FlowControl::Call => return read | candidates & self.live_across_calls(),
+                FlowControl::Call | FlowControl::IndirectCall => {
+                    let keeps = is_read_after(&i, self.options.is_cold, pages, fetch);
+                    return read | candidates & if keeps { ARITHMETIC } else { self.live_across_calls() };
+                }
+                FlowControl::IndirectBranch | FlowControl::Return => {
+                    return read | candidates & self.live_across_calls();
+                }
                 _ => return read | candidates,
             };
         }
@@ -357,13 +366,17 @@ impl ReachableCode {
             FlowControl::Call | FlowControl::Interrupt if is_system_call(last) => {
                 self.live_at(last.next_ip())
             }
-            // Calls within the unit are analysed.
+            // Calls within the unit are analysed. Other callees may leave flags as they are, as Go's routines do that
+            // clear and copy memory.
             FlowControl::Call => {
-                self.known_live(last.near_branch_target()).unwrap_or(0) | self.live_across_calls()
+                let callee = self.known_live(last.near_branch_target()).unwrap_or(0);
+                callee | self.known_live(last.next_ip()).unwrap_or(0) | self.live_across_calls()
             }
             FlowControl::Return => self.returned | self.live_across_calls(),
             FlowControl::IndirectBranch => live_after_jump(block) | self.live_across_calls(),
-            FlowControl::IndirectCall => self.live_across_calls(),
+            FlowControl::IndirectCall => {
+                self.known_live(last.next_ip()).unwrap_or(0) | self.live_across_calls()
+            }
             _ => ARITHMETIC,
         }
     }
@@ -521,24 +534,6 @@ impl ReachableCode {
     }
 }
 
-/// Sorts ranges (start address, length) and joins adjacent ones.
-fn join_ranges(mut pieces: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
-    if pieces.len() < 2 {
-        return pieces;
-    }
-    pieces.sort_unstable();
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
-    for (pc, bytes) in pieces {
-        match ranges.last_mut() {
-            Some((start, length)) if *start + *length >= pc => {
-                *length = (*length).max(pc + bytes - *start);
-            }
-            _ => ranges.push((pc, bytes)),
-        }
-    }
-    ranges
-}
-
 /// The maximum number of planning rounds. Leaders that have not converged by then start with the default state.
 const MAX_ROUNDS: usize = 8;
 
@@ -562,8 +557,8 @@ pub fn translate(
     loop {
         match lower(&reachable) {
             Ok(mut unit) => {
-                let mut returns = unit.return_addresses.iter();
-                unit.reads_flags_after_call = returns.any(|pc| reads_returned_flags(*pc, fetch));
+                unit.reads_flags_after_call =
+                    reachable.instructions().any(|i| reads_returned_flags(i, fetch));
                 return unit;
             }
             Err(pc) => reachable.refused.insert(pc),
