@@ -87,7 +87,7 @@ pub struct Unit<S, P> {
     /// The words after those calls that the code of the return address does not follow: return address and word index.
     /// The word jumps to the return address.
     pub return_stubs: Vec<(u64, u32)>,
-    /// Whether code after one of the unit's calls reads flags that it has not set itself.
+    /// Whether a function that the unit calls seems to return a result in flags.
     pub reads_flags_after_call: bool,
 }
 

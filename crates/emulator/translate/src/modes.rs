@@ -6,8 +6,8 @@ use crate::engine::Engine;
 use crate::front_end::{FrontEnd, Memory, Unit};
 
 impl<F: FrontEnd> Engine<F> {
-    /// Translates with [`crate::optimizations::Options::exact_floats`] from now on. Invalidates all translations if it was off, and returns
-    /// whether it was.
+    /// Translates with [`crate::optimizations::Options::exact_floats`] from now on. Invalidates all translations if it
+    /// was off, and returns whether it was.
     ///
     /// # Errors
     /// The host cannot provide memory.
