@@ -4,6 +4,7 @@
 mod code;
 pub mod debug;
 pub mod instruction;
+mod interpreter;
 mod numbers;
 mod print;
 pub mod refused;
@@ -19,7 +20,10 @@ pub use code::KnownState;
 use code::unit;
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
-use longma_translate::front_end::{self, CallResult, FrontEnd, ServiceResult, SyscallAction, UserMemory};
+use longma_translate::front_end::{
+    self, CallResult, DataMemory, FrontEnd, InterpretableBlock, Interpreted, ServiceResult, SyscallAction,
+    UserMemory,
+};
 use longma_translate::optimizations::Options;
 use registers::{LINK, SCRATCH, SLOT_BYTES, SLOTS, TABLE, TARGET, THREAD_POINTER};
 pub use service::{frame, serve};
@@ -44,12 +48,14 @@ impl FrontEnd for Aarch64 {
     type Pending = KnownState;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
+    type Step = interpreter::Step;
 
     const NAME: &'static str = "AArch64";
     const ENTRY_SHIFT: u32 = 0;
     const ALIGNMENT: u64 = 4;
     const THREAD_POINTER: u8 = 0;
     const TABLE: u8 = TABLE;
+    const INTERPRETS: bool = true;
     const SLOTS: u8 = SLOTS;
     const SLOT_BYTES: u64 = SLOT_BYTES;
     // Linux enables top-byte ignore for user space (Documentation/arch/arm64/tagged-pointers.rst).
@@ -73,6 +79,14 @@ impl FrontEnd for Aarch64 {
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
         unit::translate(start, None, &front_end::within(start, 4, fetch), &|_| true, &Options::default())
+    }
+
+    fn decode_block(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<interpreter::Step> {
+        interpreter::decode_block(pc, fetch)
+    }
+
+    fn interpret<M: DataMemory>(steps: &[interpreter::Step], state: &mut State, memory: &M) -> Interpreted {
+        interpreter::interpret(steps, state, memory)
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {

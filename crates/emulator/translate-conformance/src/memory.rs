@@ -5,7 +5,7 @@ use std::cell::{Ref, RefCell};
 use std::ops::Range;
 
 use longma_loongarch::{Access, Environment, Fault, FaultCause, Scalar};
-use longma_translate::front_end::{Memory, UserMemory};
+use longma_translate::front_end::{DataMemory, Memory, UserMemory};
 use longma_translate::optimizations::{Optimization, Optimizations};
 
 /// No optimizations, the default with each one toggled, each one alone, and LBT without fusion (with fusion, little
@@ -125,5 +125,34 @@ impl UserMemory for TestMemory {
 
     fn clock_ns(&self) -> u64 {
         0
+    }
+}
+
+/// A [`TestMemory`] for interpreted instructions.
+pub struct InterpreterView<'a>(pub &'a TestMemory);
+
+impl DataMemory for InterpreterView<'_> {
+    fn load(&self, address: u64, bytes: u8) -> Option<u64> {
+        let mut value = [0; 8];
+        self.0.read(address, &mut value[..usize::from(bytes)]).then(|| u64::from_le_bytes(value))
+    }
+
+    fn store(&self, address: u64, bytes: u8, value: u64) -> bool {
+        self.0.write(address, &value.to_le_bytes()[..usize::from(bytes)])
+    }
+
+    fn load_wide(&self, address: u64) -> Option<[u64; 2]> {
+        let mut value = [0; 16];
+        let is_read = self.0.read(address, &mut value);
+        let value = u128::from_le_bytes(value);
+        is_read.then_some([value as u64, (value >> 64) as u64])
+    }
+
+    fn store_wide(&self, address: u64, [low, high]: [u64; 2]) -> bool {
+        self.0.write(address, &(u128::from(low) | u128::from(high) << 64).to_le_bytes())
+    }
+
+    fn code_has_changed(&self) -> bool {
+        false
     }
 }

@@ -4,6 +4,7 @@
 mod code;
 pub mod debug;
 pub mod features;
+mod interpreter;
 pub mod registers;
 mod service;
 pub mod system;
@@ -16,7 +17,10 @@ use longma_loongarch::{Access, Fault, FaultCause, Instruction as Word, Op as La,
 pub use code::RegisterStates;
 use code::{reading, unit};
 use longma_translate::debug::{Description, Register, Value};
-use longma_translate::front_end::{self, CallResult, FrontEnd, ServiceResult, SyscallAction, UserMemory};
+use longma_translate::front_end::{
+    self, CallResult, DataMemory, FrontEnd, InterpretableBlock, Interpreted, ServiceResult, SyscallAction,
+    UserMemory,
+};
 use longma_translate::optimizations::Options;
 use registers::{
     GENERAL, JUMP, NOT_ZERO, PARITY, RAX, SCRATCH, SSE_CONTROL, STACK_POINTER, TABLE, TARGET, THREAD_POINTER,
@@ -42,11 +46,13 @@ impl FrontEnd for X86_64 {
     type Pending = RegisterStates;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
+    type Step = interpreter::Step;
 
     const NAME: &'static str = "x86-64";
     const ENTRY_SHIFT: u32 = 2;
     const ALIGNMENT: u64 = 1;
     const TABLE: u8 = TABLE;
+    const INTERPRETS: bool = true;
     const IS_COHERENT: bool = true;
     const THREAD_POINTER: u8 = THREAD_POINTER;
     const SYSCALL_BYTES: u64 = 2;
@@ -72,6 +78,14 @@ impl FrontEnd for X86_64 {
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
         unit::translate_one(start, fetch)
+    }
+
+    fn decode_block(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<interpreter::Step> {
+        interpreter::decode_block(pc, fetch)
+    }
+
+    fn interpret<M: DataMemory>(steps: &[interpreter::Step], state: &mut State, memory: &M) -> Interpreted {
+        interpreter::interpret(steps, state, memory)
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {

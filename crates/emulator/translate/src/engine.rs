@@ -12,6 +12,7 @@ use crate::areas::{Areas, PlacedUnit};
 use crate::cached_units::CachedUnits;
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
 use crate::hotness::{Hotness, PAGE};
+use crate::interpretation::ColdBlocks;
 use crate::optimizations::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Optimization, Optimizations, Options};
 use crate::positions::Positions;
 use crate::provenance::{Origin, SourceReader, SourceWords};
@@ -65,13 +66,15 @@ pub struct Engine<F: FrontEnd> {
     copies: FxHashMap<u64, u32>,
     /// Cold blocks by source address. Only the engine enters them, so that it can count visits.
     pub(crate) cold: FxHashMap<u64, u64>,
+    /// Cold blocks that are interpreted, by source address; `None` if all code is translated.
+    pub(crate) interpreted: Option<ColdBlocks<F::Step>>,
     pub(crate) hotness: Hotness,
     /// How often a function was retranslated from its start because more of it became hot.
     retranslated: FxHashMap<u64, u32>,
     /// Debug mode: each unit is a single instruction, so that all registers are architectural between units.
     pub(crate) is_debugged: bool,
     /// Source addresses with breakpoints.
-    breakpoints: BTreeSet<u64>,
+    pub(crate) breakpoints: BTreeSet<u64>,
     /// The code that continues past a breakpoint, by source address. No jump or table entry leads to it.
     past_breakpoints: FxHashMap<u64, u64>,
     /// The words after calls to which returns lead, by return address. They jump to the code of that address.
@@ -95,7 +98,7 @@ const MAX_RETRANSLATIONS: u32 = 16;
 ///
 /// # Errors
 /// The address is not executable.
-fn fetch<F: FrontEnd>(pc: u64, memory: &dyn Memory) -> Result<u32, Fault> {
+pub(crate) fn fetch<F: FrontEnd>(pc: u64, memory: &dyn Memory) -> Result<u32, Fault> {
     F::kernel_code(pc).map_or_else(|| memory.fetch(pc), Ok)
 }
 
@@ -124,6 +127,7 @@ impl<F: FrontEnd> Engine<F> {
             heads: FxHashMap::default(),
             copies: FxHashMap::default(),
             cold: FxHashMap::default(),
+            interpreted: None,
             hotness: Hotness::new(1),
             retranslated: FxHashMap::default(),
             is_debugged: false,
@@ -190,6 +194,7 @@ impl<F: FrontEnd> Engine<F> {
         memory.forget(old)?;
         self.exits.extend(exits);
         self.readers.clear();
+        self.discard_interpreted();
         self.return_stubs.clear();
         self.copies.clear();
         self.retranslated.clear();
@@ -229,20 +234,47 @@ impl<F: FrontEnd> Engine<F> {
     /// The address is not executable, or the area is full.
     pub fn code_past_breakpoint(&mut self, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
         let is_stop = self.breakpoints.contains(&pc);
-        let existing = if is_stop { self.past_breakpoints.get(&pc) } else { self.entries.get(&pc) };
-        if let Some(&existing) = existing {
+        if let Some(existing) = self.hot_code(pc, is_stop, memory)? {
             return Ok(existing);
         }
-        if self.cached.is_some() && !is_stop {
-            self.activate(pc, memory)?;
-            if let Some(&existing) = self.entries.get(&pc) {
-                return Ok(existing);
-            }
+        let is_hot = self.count_visit(pc);
+        self.translate_after_visit(pc, is_hot, is_stop, memory)
+    }
+
+    /// The hot code of `pc`, or its code past a breakpoint there.
+    pub(crate) fn hot_code(
+        &mut self,
+        pc: u64,
+        is_stop: bool,
+        memory: &dyn Memory,
+    ) -> Result<Option<u64>, CodeError> {
+        let existing = if is_stop { self.past_breakpoints.get(&pc) } else { self.entries.get(&pc) };
+        if existing.is_some() || self.cached.is_none() || is_stop {
+            return Ok(existing.copied());
         }
+        self.activate(pc, memory)?;
+        Ok(self.entries.get(&pc).copied())
+    }
+
+    /// Counts a visit to `pc`, and returns whether it is hot.
+    pub(crate) fn count_visit(&mut self, pc: u64) -> bool {
         let is_translated = |function| self.retranslated.contains_key(&function);
-        let is_hot = self.is_debugged
-            || !self.options.has(Optimization::Units)
-            || self.hotness.visit(pc, is_translated);
+        self.is_debugged || !self.options.has(Optimization::Units) || self.hotness.visit(pc, is_translated)
+    }
+
+    /// Whether `pc` is hot after this number of visits.
+    pub(crate) fn is_hot_after(&self, visits: u32, pc: u64) -> bool {
+        self.hotness.is_hot_after(visits, pc, |function| self.retranslated.contains_key(&function))
+    }
+
+    /// The cold code of `pc`, or its hot code, which does not exist yet.
+    pub(crate) fn translate_after_visit(
+        &mut self,
+        pc: u64,
+        is_hot: bool,
+        is_stop: bool,
+        memory: &dyn Memory,
+    ) -> Result<u64, CodeError> {
         if !is_hot && let Some(&cold) = self.cold.get(&pc) {
             return Ok(cold);
         }
@@ -269,7 +301,7 @@ impl<F: FrontEnd> Engine<F> {
                 memory.fetch(missing)?;
             }
             let (unit, is_hot, sources) = self.translate(pc, is_hot, memory);
-            if self.keep_flags_across_calls(&unit, memory)? {
+            if unit.reads_flags_after_call && self.keep_flags_across_calls(memory)? {
                 continue;
             }
             if unit.entries.iter().any(|(entry, _)| *entry == pc) {
@@ -366,8 +398,8 @@ impl<F: FrontEnd> Engine<F> {
         *self.retranslated.entry(function.start).or_default() += 1;
         let (unit, sources) = self.unit_from(function.start, Some(pc), &function, memory);
         // The start of a function is a guess, so the unit may not contain `pc`.
-        if !self.keep_flags_across_calls(&unit, memory)? && unit.entries.iter().any(|(entry, _)| *entry == pc)
-        {
+        let is_discarded = unit.reads_flags_after_call && self.keep_flags_across_calls(memory)?;
+        if !is_discarded && unit.entries.iter().any(|(entry, _)| *entry == pc) {
             self.place(unit, true, sources, memory)?;
         }
         Ok(())
@@ -521,6 +553,12 @@ impl<F: FrontEnd> Engine<F> {
     /// As for [`Self::code_of`].
     pub fn follow(&mut self, exit: u64, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
         let code = self.code_of(pc, memory)?;
+        self.link(exit, pc, code, memory)?;
+        Ok(code)
+    }
+
+    /// Patches the exit at host address `exit` to a direct jump to `code`, the code of `pc`, if possible.
+    pub(crate) fn link(&mut self, exit: u64, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
         // Cold code stays unlinked because the engine counts visits to it. `exit` may no longer be an exit: it may be
         // the start of old code that now redirects to newer code.
         let is_hot = self.entries.contains_key(&pc) || self.is_debugged;
@@ -528,7 +566,7 @@ impl<F: FrontEnd> Engine<F> {
             memory.replace(exit, word)?;
             self.exits.remove(&exit);
         }
-        Ok(code)
+        Ok(())
     }
 
     /// The source register that the indirect call with return address `link` jumped through.
@@ -609,6 +647,7 @@ impl<F: FrontEnd> Engine<F> {
     fn unlink(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
         self.hotness.forget(pc);
         self.retranslated.remove(&pc);
+        self.forget_interpreted(pc);
         if let Some(code) = self.cold.remove(&pc) {
             self.patch_exit(code, pc, memory)?;
         }

@@ -184,6 +184,62 @@ pub trait UserMemory {
     }
 }
 
+/// Guest memory as [`FrontEnd::interpret`] accesses it. An access that fails has no effect.
+pub trait DataMemory {
+    /// Loads 1, 2, 4 or 8 bytes, zero-extended.
+    fn load(&self, address: u64, bytes: u8) -> Option<u64>;
+
+    /// Stores the low 1, 2, 4 or 8 bytes. Returns false if they are not writable.
+    fn store(&self, address: u64, bytes: u8, value: u64) -> bool;
+
+    /// Loads 16 bytes.
+    fn load_wide(&self, address: u64) -> Option<[u64; 2]>;
+
+    /// Stores 16 bytes. Returns false if they are not writable.
+    fn store_wide(&self, address: u64, value: [u64; 2]) -> bool;
+
+    /// Whether a store may have changed code that is not forgotten yet.
+    fn code_has_changed(&self) -> bool;
+}
+
+/// A block that [`FrontEnd::interpret`] executes.
+#[derive(Debug)]
+pub struct InterpretableBlock<S> {
+    /// The instructions; none if the first one must be translated.
+    pub steps: Vec<S>,
+    /// Their length in bytes.
+    pub bytes: u64,
+    /// The target of the call at the end of the block, if known.
+    pub called: Option<u64>,
+    /// The return address of that call.
+    pub return_address: Option<u64>,
+    /// As in [`Unit`].
+    pub reads_flags_after_call: bool,
+}
+
+impl<S> Default for InterpretableBlock<S> {
+    fn default() -> Self {
+        Self {
+            steps: Vec::new(),
+            bytes: 0,
+            called: None,
+            return_address: None,
+            reads_flags_after_call: false,
+        }
+    }
+}
+
+/// Where execution continues after an interpreted block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpreted {
+    /// At a source address.
+    Next(u64),
+    /// At the target of an indirect jump or a return.
+    Indirect(u64),
+    /// With the translation of the instruction at this address, which the interpreter cannot execute.
+    Refused(u64),
+}
+
 /// The immediates of `andi $zero, $zero, n` that act as markers: start and end of the region of interest, checkpoint,
 /// and event. [`MARK_NUMBER`] holds the event's number. `longma-core` defines them.
 pub const MARKS: std::ops::RangeInclusive<i32> = 0x4c1..=EVENT_MARK;
@@ -245,6 +301,8 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     type ResultConversion: Copy + Debug;
     /// A kind of register that a debugger can access.
     type RegisterKind: Copy + 'static;
+    /// An instruction in the form that [`Self::interpret`] executes.
+    type Step: Send + Sync + 'static;
 
     /// The name of the architecture.
     const NAME: &'static str;
@@ -262,6 +320,8 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     const IGNORED_ADDRESS_BITS: u64 = 0;
     /// Whether a thread's stores to code take effect at its next instruction without an explicit barrier.
     const IS_COHERENT: bool = false;
+    /// Whether the front end can interpret blocks; see [`Self::interpret`].
+    const INTERPRETS: bool = false;
     /// The general register that holds the thread pointer; 0 if it is elsewhere.
     const THREAD_POINTER: u8;
     /// The length in bytes of the system-call instruction.
@@ -291,6 +351,17 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// Translates the single instruction at `start`, including its delay slot. All registers are architectural before
     /// and after the unit, even those that are dead.
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit<Self::Service, Self::Pending>;
+
+    /// Decodes the block at `pc` for [`Self::interpret`]: it ends at the first jump, or before an instruction that must
+    /// be translated.
+    fn decode_block(_pc: u64, _fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<Self::Step> {
+        InterpretableBlock::default()
+    }
+
+    /// Executes a block whose registers are all architectural, before and after it.
+    fn interpret<M: DataMemory>(steps: &[Self::Step], _state: &mut State, _memory: &M) -> Interpreted {
+        unreachable!("{} blocks of {}", steps.len(), Self::NAME)
+    }
 
     /// The instruction at `pc`: its kind, and its assembly text.
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String);

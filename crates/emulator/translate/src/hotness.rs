@@ -8,7 +8,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
-use crate::front_end::Unit;
+use crate::front_end::{InterpretableBlock, Unit};
 
 /// The granularity of change tracking and of the executed-code maps, in bytes.
 pub(crate) const PAGE: u64 = 4096;
@@ -84,6 +84,11 @@ impl Hotness {
         let visits = self.visits.entry(pc).or_default();
         *visits = visits.saturating_add(1);
         let visits = *visits;
+        self.is_hot_after(visits, pc, is_translated)
+    }
+
+    /// Whether `pc` is hot after this number of visits; see [`Self::visit`].
+    pub fn is_hot_after(&self, visits: u32, pc: u64, is_translated: impl Fn(u64) -> bool) -> bool {
         visits >= self.hot && {
             let is_again = self.function_of(pc).is_some_and(|function| is_translated(function.start));
             visits >= self.hot.saturating_mul(1 + u32::from(is_again))
@@ -95,6 +100,13 @@ impl Hotness {
         self.functions.extend(called);
         self.return_addresses.extend(return_addresses);
         self.mark_executed(sources);
+    }
+
+    /// Records a block that is about to be interpreted.
+    pub fn note_interpreted<S>(&mut self, start: u64, block: &InterpretableBlock<S>) {
+        self.functions.extend(block.called);
+        self.return_addresses.extend(block.return_address);
+        self.mark_executed(&[(start, block.bytes)]);
     }
 
     /// Marks ranges (start address, length in bytes) as executed.

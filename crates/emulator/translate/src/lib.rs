@@ -15,6 +15,7 @@ pub mod debug;
 pub mod engine;
 pub mod front_end;
 mod hotness;
+pub mod interpretation;
 mod modes;
 pub mod optimizations;
 pub mod persistent_cache;

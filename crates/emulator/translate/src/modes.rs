@@ -3,7 +3,7 @@
 use longma_loongarch::Fault;
 
 use crate::engine::Engine;
-use crate::front_end::{FrontEnd, Memory, Unit};
+use crate::front_end::{FrontEnd, Memory};
 
 impl<F: FrontEnd> Engine<F> {
     /// Translates with [`crate::optimizations::Options::exact_floats`] from now on. Invalidates all translations if it
@@ -21,14 +21,10 @@ impl<F: FrontEnd> Engine<F> {
         Ok(true)
     }
 
-    /// Invalidates all translations when the first unit is found that expects flags from a callee, because they may lack
-    /// those flags. Returns whether it did; the unit must be translated again.
-    pub(crate) fn keep_flags_across_calls(
-        &mut self,
-        unit: &Unit<F::Service, F::Pending>,
-        memory: &dyn Memory,
-    ) -> Result<bool, Fault> {
-        if !unit.reads_flags_after_call || self.options.keeps_flags_across_calls {
+    /// Invalidates all translations when the first code is found that expects flags from a callee, because they may lack
+    /// those flags. Returns whether it did; that code must be translated again.
+    pub(crate) fn keep_flags_across_calls(&mut self, memory: &dyn Memory) -> Result<bool, Fault> {
+        if self.options.keeps_flags_across_calls {
             return Ok(false);
         }
         self.options.keeps_flags_across_calls = true;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use longma_translate::engine::{CodeError, Engine};
 use longma_translate::front_end::{FrontEnd, Memory};
+use longma_translate::interpretation::Continuation;
 
 use super::debugged::DebuggedThread;
 use super::{Translated, expect_invalidated};
@@ -20,46 +21,91 @@ impl<F: FrontEnd> Translated<F> {
     /// The code of a source address, to which the thread will jump.
     pub(super) fn code_of(&self, cores: &Cores, pc: u64) -> Result<u64, CodeError> {
         self.forget_noted(cores);
-        self.with_free_area(cores, |engine, memory| engine.code_of(pc, memory))
+        self.code_with_free_area(cores, |engine, memory| engine.code_of(pc, memory))
     }
 
     /// Like [`Self::code_of`], but ignores breakpoints.
     pub(super) fn code_past_breakpoint(&self, cores: &Cores, pc: u64) -> Result<u64, CodeError> {
         self.forget_noted(cores);
-        self.with_free_area(cores, |engine, memory| engine.code_past_breakpoint(pc, memory))
+        self.code_with_free_area(cores, |engine, memory| engine.code_past_breakpoint(pc, memory))
     }
 
     /// The code of the single instruction at `pc`.
     pub(super) fn code_of_one(&self, cores: &Cores, pc: u64) -> Result<u64, CodeError> {
         self.forget_noted(cores);
-        self.with_free_area(cores, |engine, memory| engine.code_of_one(pc, memory))
+        self.code_with_free_area(cores, |engine, memory| engine.code_of_one(pc, memory))
     }
 
     /// The code of the target `pc` of the exit at `exit`, at which the thread is.
     pub(super) fn follow(&self, cores: &Cores, exit: u64, pc: u64) -> Result<u64, CodeError> {
         let mut is_first = true;
-        self.with_free_area(cores, |engine, memory| match std::mem::take(&mut is_first) {
+        self.code_with_free_area(cores, |engine, memory| match std::mem::take(&mut is_first) {
             true => engine.follow(exit, pc, memory),
             // The exit may have been overwritten.
             false => engine.code_of(pc, memory),
         })
     }
 
-    /// Looks up code. If the area is full, switches areas and repeats the look-up. The switch discards the thread's old
-    /// code.
-    fn with_free_area(
+    /// How to continue at `pc`. If `exit` is given, it is the exit in translated code at which the thread is. An
+    /// interpreted indirect jump led to `pc` if `is_indirect` is set.
+    pub(super) fn continue_at(
+        &self,
+        cores: &Cores,
+        mut exit: Option<u64>,
+        pc: u64,
+        is_indirect: bool,
+    ) -> Result<Continuation<F::Step>, CodeError> {
+        self.forget_noted(cores);
+        self.with_free_area(cores, |engine, memory| {
+            if is_indirect {
+                engine.note_indirect(pc);
+            }
+            match exit.take() {
+                Some(exit) => engine.follow_exit(exit, pc, memory),
+                // After a switch of areas, the exit may have been overwritten.
+                None => engine.continue_at(pc, memory),
+            }
+        })
+    }
+
+    /// The code of an instruction that the interpreter refused to execute.
+    pub(super) fn code_of_refused(&self, cores: &Cores, pc: u64) -> Result<u64, CodeError> {
+        self.forget_noted(cores);
+        self.code_with_free_area(cores, |engine, memory| engine.code_of_refused(pc, memory))
+    }
+
+    fn code_with_free_area(
         &self,
         cores: &Cores,
         mut lookup: impl FnMut(&mut Engine<F>, &dyn Memory) -> Result<u64, CodeError>,
     ) -> Result<u64, CodeError> {
+        let continuation =
+            self.with_free_area(cores, |engine, memory| lookup(engine, memory).map(Continuation::Code))?;
+        match continuation {
+            Continuation::Code(code) => Ok(code),
+            Continuation::Block(_) => unreachable!("the lookup returns code"),
+        }
+    }
+
+    /// Looks up how to continue. If the area is full, switches areas and repeats the look-up. The switch discards the
+    /// thread's old code.
+    fn with_free_area(
+        &self,
+        cores: &Cores,
+        mut lookup: impl FnMut(&mut Engine<F>, &dyn Memory) -> Result<Continuation<F::Step>, CodeError>,
+    ) -> Result<Continuation<F::Step>, CodeError> {
         let mut total_wait = Duration::ZERO;
         let mut waiting = None;
         loop {
             let mut engine = self.engine();
             let result = lookup(&mut engine, &self.view(cores));
             let other = match result {
-                Ok(code) => {
+                Ok(Continuation::Code(code)) => {
                     self.area_usage.set(Some(self.area_of(code)));
+                    return result;
+                }
+                Ok(Continuation::Block(_)) => {
+                    self.area_usage.set(None);
                     return result;
                 }
                 Err(CodeError::Full) => engine.free_area().filter(|_| total_wait < AREA_DRAIN_TIMEOUT),

@@ -62,12 +62,21 @@ pub(super) struct DebuggedThread<'a> {
     pub is_at_source: bool,
     /// The number of reported code changes when the thread last continued.
     pub noted: u64,
+    /// The thread is at a source address, which the interpreter looks up.
+    pub interpretation: Option<Interpretation>,
+}
+
+/// How a thread reached the source address at which interpretation begins.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Interpretation {
+    /// The exit of translated code that led there.
+    pub exit: Option<u64>,
 }
 
 impl<'a> DebuggedThread<'a> {
     /// A thread without a debugger.
     pub fn free(cores: &'a Cores, thread: &'a mut Thread) -> Self {
-        Self { cores, thread, follower: None, is_at_source: false, noted: 0 }
+        Self { cores, thread, follower: None, is_at_source: false, noted: 0, interpretation: None }
     }
 
     /// Raises the signal of a trap after reporting it to the debugger.
@@ -153,8 +162,14 @@ impl<F: FrontEnd> Translated<F> {
         if !follower.is_attached() {
             return self.go(&mut DebuggedThread::free(cores, thread), core);
         }
-        let mut on =
-            DebuggedThread { cores, thread, follower: Some(follower), is_at_source: false, noted: 0 };
+        let mut on = DebuggedThread {
+            cores,
+            thread,
+            follower: Some(follower),
+            is_at_source: false,
+            noted: 0,
+            interpretation: None,
+        };
         self.record_area(core.cpu().state.pc);
         let mut outcome = self.attend(&mut on, core);
         while outcome == Outcome::Continue && on.follower.is_some() {

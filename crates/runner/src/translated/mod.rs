@@ -7,6 +7,7 @@ mod cache;
 mod cache_transfer;
 mod calls;
 mod debugged;
+mod interpretation;
 pub mod listing;
 mod translated_loop;
 
@@ -28,6 +29,7 @@ use longma_loongarch::{Access, Fault, FaultCause, State};
 use longma_translate::debug::Value;
 use longma_translate::engine::{Engine, Layout};
 use longma_translate::front_end::{FrontEnd, Memory, UserMemory};
+use longma_translate::interpretation::Generation;
 use longma_translate::optimizations::Optimizations;
 use longma_translate_arm::Aarch64;
 use longma_translate_mips::Mips64;
@@ -164,6 +166,12 @@ struct Translated<F: FrontEnd> {
     second_area: u64,
     /// The cache file, if the cache is enabled.
     cache: Option<CacheFile>,
+    /// Whether cold code is interpreted.
+    interprets: bool,
+    /// The generation of the interpreted blocks.
+    generation: Generation,
+    /// The visits after which code is hot.
+    hot: u32,
     is_forked: AtomicBool,
     /// Whether the program has ended. No thread continues.
     is_over: AtomicBool,
@@ -191,7 +199,13 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
-        let outcome = self.go(&mut DebuggedThread::free(cores, thread), core);
+        let mut on = DebuggedThread::free(cores, thread);
+        let mut outcome = self.go(&mut on, core);
+        while outcome == Outcome::Continue
+            && let Some(interpretation) = on.interpretation.take()
+        {
+            outcome = self.interpret(&mut on, core, interpretation.exit);
+        }
         if outcome != Outcome::Continue {
             self.area_usage.set(None);
         }
@@ -314,6 +328,10 @@ impl<F: FrontEnd> Translation for Translated<F> {
 /// loop is translated.
 const HOT: u32 = 16;
 
+/// Like [`HOT`], for code that is interpreted until then. An interpreted visit costs much less than one to a translated
+/// block, which leaves through the engine.
+const HOT_INTERPRETED: u32 = 256;
+
 impl<F: FrontEnd> Translated<F> {
     fn of(process: &Process, optimizations: Optimizations, code_area: CodeAreaConfig) -> Option<Self> {
         let areas = process.areas()?;
@@ -344,12 +362,17 @@ impl<F: FrontEnd> Translated<F> {
             engine.record_origins();
         }
         // Simulated time does not include translation, so all code is translated as whole units there.
-        if process.simulation().is_none() {
-            engine.set_hot_threshold(HOT);
+        let is_functional = process.simulation().is_none();
+        // Statistics and profiles count LoongArch instructions, so all code is translated for them.
+        let interprets = F::INTERPRETS && is_functional && code_area.is_reused && cache.is_none();
+        let hot = if interprets { HOT_INTERPRETED } else { HOT };
+        if is_functional {
+            engine.set_hot_threshold(hot);
             if code_area.is_reused {
                 engine.split_areas();
             }
         }
+        let generation = if interprets { engine.interpret_cold_code() } else { Generation::default() };
         Some(Self {
             second_area: engine.second_area().unwrap_or(u64::MAX),
             engine: Mutex::new(engine),
@@ -363,6 +386,9 @@ impl<F: FrontEnd> Translated<F> {
             area_switches: AtomicU64::new(0),
             area_usage: AreaUsage::new(),
             cache,
+            interprets,
+            generation,
+            hot,
             is_forked: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
         })

@@ -14,7 +14,7 @@ use longma_translate::front_end::{
     UserMemory,
 };
 
-use super::debugged::DebuggedThread;
+use super::debugged::{DebuggedThread, Interpretation};
 use super::{Translated, Translation, expect_invalidated};
 use crate::cores::Cores;
 
@@ -118,13 +118,7 @@ impl<F: FrontEnd> Translated<F> {
         match engine.exit_at(pc) {
             Some(Exit::To(target)) => {
                 drop(engine);
-                match self.follow(cores, pc, target) {
-                    Ok(code) => {
-                        state.pc = code;
-                        Outcome::Continue
-                    }
-                    Err(refusal) => self.refuse(on, state, target, refusal),
-                }
+                self.look_up(on, state, target, Some(pc))
             }
             Some(Exit::Leave(target)) => {
                 let position = engine.position(pc);
@@ -351,7 +345,21 @@ impl<F: FrontEnd> Translated<F> {
             on.is_at_source = true;
             return Outcome::Continue;
         }
-        match self.code_of(on.cores, pc) {
+        self.look_up(on, state, pc, None)
+    }
+
+    /// Continues at a source address, which the thread reached through `exit` in translated code if given.
+    fn look_up(&self, on: &mut DebuggedThread, state: &mut State, pc: u64, exit: Option<u64>) -> Outcome {
+        if self.interprets && on.follower.is_none() {
+            state.pc = pc;
+            on.interpretation = Some(Interpretation { exit });
+            return Outcome::Continue;
+        }
+        let code = match exit {
+            Some(exit) => self.follow(on.cores, exit, pc),
+            None => self.code_of(on.cores, pc),
+        };
+        match code {
             Ok(code) => {
                 state.pc = code;
                 Outcome::Continue

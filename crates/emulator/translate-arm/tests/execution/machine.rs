@@ -5,11 +5,12 @@ use std::process::Command;
 
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::front_end::{Exit, FrontEnd, Interpreted, ServiceResult};
+use longma_translate::interpretation::Continuation;
 use longma_translate::optimizations::Optimizations;
 use longma_translate_arm::registers::{Location, SLOT_BYTES, SLOTS, TABLE, place};
 use longma_translate_arm::{Aarch64, serve};
-use longma_translate_conformance::memory::TestMemory;
+use longma_translate_conformance::memory::{InterpreterView, TestMemory};
 
 const BASE: u64 = 0x1_0000;
 const CODE: u64 = 0x1000_0000;
@@ -68,7 +69,8 @@ fn program(cases: &[Case]) -> (Vec<u32>, Vec<u64>) {
         words.extend([general(true, 0, 31), 0xd51b_4200, general(true, 0, 30), 0x9100_001f]);
         // msr fpcr, x0; msr fpsr, x0
         words.extend([general(true, 0, CONTROL as u32), 0xd51b_4400]);
-        words.extend([general(true, 0, STATUS as u32), 0xd51b_4420]);
+        // b .+4: what precedes must be translated; what follows, the interpreter can execute.
+        words.extend([general(true, 0, STATUS as u32), 0xd51b_4420, 0x1400_0001]);
         words.extend((0..32).map(|number| vector(true, number, 32 + 2 * number)));
         words.extend((0..30).map(|number| general(true, number, number)));
         case_addresses.extend((words.len()..=words.len() + case.words.len()).map(|at| BASE + 4 * at as u64));
@@ -160,13 +162,43 @@ fn reference(image: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
+/// The visits after which interpreted code is translated.
+const HOT: u32 = 1 << 20;
+
+/// Interprets blocks from `pc` on, which an exit in translated code led to if given. Returns the translated code that
+/// follows.
+fn enter(
+    engine: &mut Engine<Aarch64>,
+    mut exit: Option<u64>,
+    mut pc: u64,
+    state: &mut State,
+    memory: &TestMemory,
+) -> u64 {
+    loop {
+        let continuation = match exit.take() {
+            Some(exit) => engine.follow_exit(exit, pc, memory),
+            None => engine.continue_at(pc, memory),
+        };
+        let block = match continuation.expect("there is code") {
+            Continuation::Code(code) => return code,
+            Continuation::Block(block) => block,
+        };
+        pc = match Aarch64::interpret(&block.steps, state, &InterpreterView(memory)) {
+            Interpreted::Next(next) | Interpreted::Indirect(next) => next,
+            Interpreted::Refused(at) => return engine.code_of_refused(at, memory).expect("there is code"),
+        };
+    }
+}
+
 /// The program's output when translated and interpreted. At every `interval`-th interruptible position in
-/// `case_addresses`, all pending registers are written and execution reenters at that source address.
+/// `case_addresses`, all pending registers are written and execution reenters at that source address. If `interprets` is
+/// set, the interpreter executes what it supports instead of a translation.
 fn translated(
     image: &[u8],
     case_addresses: &[u64],
     interval: Option<u64>,
     optimizations: Optimizations,
+    interprets: bool,
 ) -> Vec<u8> {
     let mut low = vec![0; LIMIT as usize];
     low[BASE as usize..][..image.len()].copy_from_slice(image);
@@ -178,10 +210,14 @@ fn translated(
     const { assert!(SLOTS_AT + SLOT_BYTES < LIMIT) };
     let layout = Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: LIMIT };
     let mut engine = Engine::<Aarch64>::new(layout, optimizations);
+    if interprets {
+        engine.set_hot_threshold(HOT);
+        engine.interpret_cold_code();
+    }
     let mut state = State::default();
     state.set_r(TABLE, TABLE_AT);
     state.set_r(SLOTS, SLOTS_AT);
-    state.pc = engine.code_of(BASE, &memory).expect("there is code");
+    state.pc = enter(&mut engine, None, BASE, &mut state, &memory);
     let x = |state: &State, number| match place(number) {
         Location::Register(register) => state.r(register),
         _ => unreachable!("arguments are in registers"),
@@ -198,7 +234,7 @@ fn translated(
                     Aarch64::settle(pending, &mut state, &memory);
                 }
                 state.set_r(1, 0);
-                state.pc = engine.code_of(position.pc, &memory).expect("there is code");
+                state.pc = enter(&mut engine, None, position.pc, &mut state, &memory);
             }
         }
         let word = Environment::fetch(&memory, state.pc).expect("code is mapped");
@@ -206,7 +242,7 @@ fn translated(
         let Err(trap) = semantics::execute(&mut state, &instruction, &memory) else { continue };
         match (trap, engine.exit_at(state.pc)) {
             (Trap::Break(_), Some(Exit::To(pc))) => {
-                state.pc = engine.follow(state.pc, pc, &memory).expect("there is code");
+                state.pc = enter(&mut engine, Some(state.pc), pc, &mut state, &memory);
             }
             (Trap::Break(_), Some(Exit::Service(instruction))) => {
                 match serve(instruction, &mut state, &memory) {
@@ -215,7 +251,7 @@ fn translated(
                     {
                         let position = engine.position(state.pc).expect("it is translated code");
                         state.set_r(1, 0);
-                        state.pc = engine.code_of(position.pc + 4, &memory).expect("there is code");
+                        state.pc = enter(&mut engine, None, position.pc + 4, &mut state, &memory);
                     }
                     result => {
                         assert!(
@@ -269,28 +305,37 @@ fn compare(
     let mut wrong = Vec::new();
     for cases in cases.chunks(MAX_CASES) {
         let (image, case_addresses) = image(cases);
-        let (expected, actual) =
-            (reference(&image), translated(&image, &case_addresses, interval, optimizations));
-        assert_eq!(expected.len(), actual.len());
-        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
-        for (at, (expected, actual)) in expected.chunks(8).zip(actual.chunks(8)).enumerate() {
-            // Sequences ignore FPSR, because lane operations may raise more flags in translated code.
-            if expected == actual || at % WORDS == STATUS && !compares_status && at / WORDS < cases.len() {
-                continue;
+        let expected = reference(&image);
+        let interprets =
+            if optimizations == Optimizations::default() { &[false, true][..] } else { &[false] };
+        let actual = interprets
+            .iter()
+            .map(|interprets| translated(&image, &case_addresses, interval, optimizations, *interprets));
+        for actual in actual {
+            assert_eq!(expected.len(), actual.len());
+            let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight"));
+            for (at, (expected, actual)) in expected.chunks(8).zip(actual.chunks(8)).enumerate() {
+                // Sequences ignore FPSR, because lane operations may raise more flags in translated code.
+                if expected == actual || at % WORDS == STATUS && !compares_status && at / WORDS < cases.len()
+                {
+                    continue;
+                }
+                let name = match at % WORDS {
+                    CONTROL => "fpcr".into(),
+                    STATUS => "fpsr".into(),
+                    30 => "sp".into(),
+                    31 => "nzcv".into(),
+                    number @ ..30 => format!("x{number}"),
+                    number => format!("v{}.d[{}]", (number - 32) / 2, number % 2),
+                };
+                let (expected, actual) = (word(expected), word(actual));
+                wrong.push(match cases.get(at / WORDS) {
+                    Some(case) => format!("{}: {name} is {actual:#x}, not {expected:#x}", text(case)),
+                    None => {
+                        format!("memory, word {}: {actual:#x}, not {expected:#x}", at - cases.len() * WORDS)
+                    }
+                });
             }
-            let name = match at % WORDS {
-                CONTROL => "fpcr".into(),
-                STATUS => "fpsr".into(),
-                30 => "sp".into(),
-                31 => "nzcv".into(),
-                number @ ..30 => format!("x{number}"),
-                number => format!("v{}.d[{}]", (number - 32) / 2, number % 2),
-            };
-            let (expected, actual) = (word(expected), word(actual));
-            wrong.push(match cases.get(at / WORDS) {
-                Some(case) => format!("{}: {name} is {actual:#x}, not {expected:#x}", text(case)),
-                None => format!("memory, word {}: {actual:#x}, not {expected:#x}", at - cases.len() * WORDS),
-            });
         }
     }
     wrong

@@ -22,7 +22,7 @@ mod moves;
 mod operands;
 mod products;
 pub(crate) mod reading;
-mod returned_flags;
+pub(crate) mod returned_flags;
 mod rounding;
 mod scalar;
 mod strings;

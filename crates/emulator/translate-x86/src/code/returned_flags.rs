@@ -17,7 +17,7 @@ const BEFORE_RETURN: usize = 4;
 ///
 /// A call that does not return may be followed by code that is reached with flags of another place. So the callee of a
 /// direct call must compare and return; for an indirect call, the first instruction after it must read flags.
-pub(super) fn reads_returned_flags(call: &Instruction, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
+pub(crate) fn reads_returned_flags(call: &Instruction, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
     if call.is_call_near_indirect() {
         return reads_flags(call.next_ip(), 1, fetch);
     }

@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use crate::host::{Buffer, Registers, has_avx2};
-use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, translated};
+use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, interpreted, translated};
 use crate::random::Random;
 
 /// The instruction-set extensions to compare.
@@ -434,48 +434,53 @@ fn every_instruction_matches_the_processor() {
                 eprintln!("{i}");
             }
             let bytes = if has_mmx(&i) { with_mmx(&bytes) } else { bytes };
-            let (mut native, mut ours) = (initial, initial);
-            let mut our_data = data[skip..skip + DATA_BYTES].to_vec();
-            let outcome = translated(&bytes, &mut ours, data_at, &mut our_data, None);
+            let mut native = initial;
+            let outcomes = [translated, interpreted].map(|execute| {
+                let (mut ours, mut our_data) = (initial, data[skip..skip + DATA_BYTES].to_vec());
+                let outcome = execute(&bytes, &mut ours, data_at, &mut our_data, None);
+                (outcome, ours, our_data)
+            });
             buffer.run(&bytes, &mut native);
+            native.general[4] = 0;
             cases += 1;
-            match outcome {
-                Err(why) => wrong.push(format!("{i}: {why}")),
-                Ok(count) => {
-                    counted += count;
-                    native.general[4] = 0;
-                    ours.general[4] = 0;
-                    let undefined_flags = undefined(&i, &initial) | !0x8d5;
-                    let difference = (native.flags ^ ours.flags) & !undefined_flags;
-                    if difference != 0 {
-                        wrong.push(format!(
-                            "{i}: flags {:#x}, not {:#x} ({initial:x?})",
-                            ours.flags & 0x8d5,
-                            native.flags & 0x8d5
-                        ));
-                    }
-                    if native.general != ours.general {
-                        wrong.push(format!(
-                            "{i}: {:x?}, not {:x?} ({initial:x?})",
-                            ours.general, native.general
-                        ));
-                    }
-                    let floating = has_other_nans(&i);
-                    let same = |a: u128, b: u128| a == b || floating && same_but_for_nans(a, b);
-                    if let Some(n) = (0..16).find(|n| !same(native.vectors[*n], ours.vectors[*n])) {
-                        wrong.push(format!(
-                            "{i}: xmm{n} {:x}, not {:x} ({:x?})",
-                            ours.vectors[n], native.vectors[n], initial.vectors
-                        ));
-                    }
-                    if let Some(n) = (0..16).find(|n| !same(native.uppers[*n], ours.uppers[*n])) {
-                        wrong.push(format!(
-                            "{i}: ymm{n} above {:x}, not {:x} ({:x?})",
-                            ours.uppers[n], native.uppers[n], initial.uppers
-                        ));
-                    }
-                    if our_data != data[skip..skip + DATA_BYTES] {
-                        wrong.push(format!("{i}: memory differs ({initial:x?})"));
+            for (outcome, mut ours, our_data) in outcomes {
+                match outcome {
+                    Err(why) => wrong.push(format!("{i}: {why}")),
+                    Ok(count) => {
+                        counted += count;
+                        ours.general[4] = 0;
+                        let undefined_flags = undefined(&i, &initial) | !0x8d5;
+                        let difference = (native.flags ^ ours.flags) & !undefined_flags;
+                        if difference != 0 {
+                            wrong.push(format!(
+                                "{i}: flags {:#x}, not {:#x} ({initial:x?})",
+                                ours.flags & 0x8d5,
+                                native.flags & 0x8d5
+                            ));
+                        }
+                        if native.general != ours.general {
+                            wrong.push(format!(
+                                "{i}: {:x?}, not {:x?} ({initial:x?})",
+                                ours.general, native.general
+                            ));
+                        }
+                        let floating = has_other_nans(&i);
+                        let same = |a: u128, b: u128| a == b || floating && same_but_for_nans(a, b);
+                        if let Some(n) = (0..16).find(|n| !same(native.vectors[*n], ours.vectors[*n])) {
+                            wrong.push(format!(
+                                "{i}: xmm{n} {:x}, not {:x} ({:x?})",
+                                ours.vectors[n], native.vectors[n], initial.vectors
+                            ));
+                        }
+                        if let Some(n) = (0..16).find(|n| !same(native.uppers[*n], ours.uppers[*n])) {
+                            wrong.push(format!(
+                                "{i}: ymm{n} above {:x}, not {:x} ({:x?})",
+                                ours.uppers[n], native.uppers[n], initial.uppers
+                            ));
+                        }
+                        if our_data != data[skip..skip + DATA_BYTES] {
+                            wrong.push(format!("{i}: memory differs ({initial:x?})"));
+                        }
                     }
                 }
             }

@@ -3,9 +3,10 @@
 use iced_x86::Mnemonic;
 use longma_loongarch::{Environment, State, Trap, decode as decode_word, semantics};
 use longma_translate::engine::{Engine, Layout};
-use longma_translate::front_end::{Exit, FrontEnd, ServiceResult};
+use longma_translate::front_end::{Exit, FrontEnd, Interpreted, ServiceResult};
+use longma_translate::interpretation::Continuation;
 use longma_translate::optimizations::Optimizations;
-use longma_translate_conformance::memory::TestMemory;
+use longma_translate_conformance::memory::{InterpreterView, TestMemory};
 use longma_translate_x86::X86_64;
 use longma_translate_x86::registers::{GENERAL, TABLE, UPPERS, flags_of, set_flags_of, set_upper, upper};
 
@@ -37,9 +38,57 @@ pub fn translated(
     translated_with(Optimizations::default(), instructions, registers, data_at, data, interruptions)
 }
 
+/// Like [`translated`], but interprets what the interpreter supports until it is hot.
+pub fn interpreted(
+    instructions: &[u8],
+    registers: &mut Registers,
+    data_at: u64,
+    data: &mut Vec<u8>,
+    interruptions: Option<&mut Random>,
+) -> Result<u64, String> {
+    let optimizations = Optimizations::default();
+    execute(optimizations, Some(HOT), instructions, registers, data_at, data, interruptions)
+}
+
 /// Like [`translated`], with this set of optimizations.
 pub fn translated_with(
     optimizations: Optimizations,
+    instructions: &[u8],
+    registers: &mut Registers,
+    data_at: u64,
+    data: &mut Vec<u8>,
+    interruptions: Option<&mut Random>,
+) -> Result<u64, String> {
+    execute(optimizations, None, instructions, registers, data_at, data, interruptions)
+}
+
+/// The visits after which [`interpreted`] code is translated. Loops of some tests exceed it.
+const HOT: u32 = 3;
+
+/// Interprets blocks from `pc` on, and returns the translated code that follows.
+fn enter(
+    engine: &mut Engine<X86_64>,
+    mut pc: u64,
+    state: &mut State,
+    memory: &TestMemory,
+) -> Result<u64, String> {
+    loop {
+        let block = match engine.continue_at(pc, memory).map_err(|refusal| format!("{refusal:?}"))? {
+            Continuation::Code(code) => return Ok(code),
+            Continuation::Block(block) => block,
+        };
+        pc = match X86_64::interpret(&block.steps, state, &InterpreterView(memory)) {
+            Interpreted::Next(next) | Interpreted::Indirect(next) => next,
+            Interpreted::Refused(at) => {
+                return engine.code_of_refused(at, memory).map_err(|refusal| format!("{refusal:?}"));
+            }
+        };
+    }
+}
+
+fn execute(
+    optimizations: Optimizations,
+    hot: Option<u32>,
     instructions: &[u8],
     registers: &mut Registers,
     data_at: u64,
@@ -60,6 +109,10 @@ pub fn translated_with(
     let layout =
         Layout { code: CODE..CODE + CODE_BYTES, table: TABLE_AT, limit: SOURCE + SOURCE_BYTES as u64 };
     let mut engine = Engine::<X86_64>::new(layout, optimizations);
+    if let Some(hot) = hot {
+        engine.set_hot_threshold(hot);
+        engine.interpret_cold_code();
+    }
     let mut state = State::default();
     X86_64::begin(&mut state, SOURCE);
     state.set_r(TABLE, TABLE_AT);
@@ -74,7 +127,7 @@ pub fn translated_with(
     for (number, value) in registers.uppers.iter().enumerate() {
         set_upper(&mut state, number, [*value as u64, (value >> 64) as u64]);
     }
-    state.pc = engine.code_of(SOURCE, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+    state.pc = enter(&mut engine, SOURCE, &mut state, &memory)?;
     let mut executed = 0;
     loop {
         if interruptions.as_mut().is_some_and(|random| random.below(6) == 0)
@@ -84,7 +137,7 @@ pub fn translated_with(
                 X86_64::settle(pending, &mut state, &memory);
             }
             state.set_r(1, 0);
-            state.pc = engine.code_of(position.pc, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+            state.pc = enter(&mut engine, position.pc, &mut state, &memory)?;
         }
         let word = Environment::fetch(&memory, state.pc).map_err(|fault| format!("{fault}"))?;
         let instruction = decode_word(word).ok_or(format!("{word:#010x} is not an instruction"))?;
@@ -96,7 +149,7 @@ pub fn translated_with(
         match (trap, engine.exit_at(state.pc)) {
             (Trap::Break(_), Some(Exit::Service(found))) if found.mnemonic() == Mnemonic::Ud2 => break,
             (Trap::Break(_), Some(Exit::To(pc))) => {
-                state.pc = engine.code_of(pc, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+                state.pc = enter(&mut engine, pc, &mut state, &memory)?;
             }
             (Trap::Break(_), Some(Exit::Service(found))) => match X86_64::serve(found, &mut state, &memory) {
                 ServiceResult::Done => state.pc += 4,
@@ -104,7 +157,7 @@ pub fn translated_with(
                     state.pc += 4;
                     if engine.use_exact_floats(&memory).map_err(|fault| format!("{fault}"))? {
                         let next = next.expect("the instruction's length varies");
-                        state.pc = engine.code_of(next, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+                        state.pc = enter(&mut engine, next, &mut state, &memory)?;
                     }
                 }
                 other => return Err(format!("{other:?}")),
@@ -120,7 +173,7 @@ pub fn translated_with(
                 }
                 match X86_64::serve(service, &mut state, &memory) {
                     ServiceResult::Done => {
-                        state.pc = engine.code_of(next, &memory).map_err(|refusal| format!("{refusal:?}"))?;
+                        state.pc = enter(&mut engine, next, &mut state, &memory)?;
                     }
                     other => return Err(format!("{other:?}")),
                 }

@@ -8,7 +8,7 @@ use crate::host::{Buffer, Registers};
 use crate::instructions::{
     has_mmx, instruction, is_compared, is_floating, is_not_comparable, same_but_for_nans, undefined,
 };
-use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, STACK_TOP, translated, translated_with};
+use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, STACK_TOP, interpreted, translated, translated_with};
 use crate::random::Random;
 
 /// The codes of instructions in sequences.
@@ -284,21 +284,32 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
 
 #[test]
 fn sequences_match_the_processor_also_with_interruptions() {
-    compare(cases(), 1, &[Optimizations::default()]);
+    compare(cases(), 1, &[Optimizations::default()], translated_with);
+}
+
+#[test]
+fn sequences_match_the_processor_when_cold_code_is_interpreted() {
+    compare(cases(), 3, &[Optimizations::default()], |_, bytes, registers, data_at, data, interruptions| {
+        interpreted(bytes, registers, data_at, data, interruptions)
+    });
 }
 
 #[test]
 fn sequences_match_the_processor_with_any_optimizations() {
     let choices = choices();
-    compare(cases() / 10 * choices.len(), 2, &choices);
+    compare(cases() / 10 * choices.len(), 2, &choices, translated_with);
 }
 
 fn cases() -> usize {
     std::env::var("LONGMA_X86_SEQUENCES").ok().and_then(|n| n.parse().ok()).unwrap_or(4000)
 }
 
+/// Executes code with optimizations on registers and memory; see [`translated_with`].
+type Execute =
+    fn(Optimizations, &[u8], &mut Registers, u64, &mut Vec<u8>, Option<&mut Random>) -> Result<u64, String>;
+
 /// Compares `cases` sequences, cycling through `choices`. Half of the sequences are interrupted.
-fn compare(cases: usize, start: u64, choices: &[Optimizations]) {
+fn compare(cases: usize, start: u64, choices: &[Optimizations], execute: Execute) {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let mut random = Random(0x6c62_272e_07bb_0142 ^ seed << 32 | start);
     let buffer = Buffer::new();
@@ -323,8 +334,7 @@ fn compare(cases: usize, start: u64, choices: &[Optimizations]) {
         let mut our_data = data[skip..skip + DATA_BYTES].to_vec();
         let optimizations = choices[case / 2 % choices.len()];
         let interruptions = (case % 2 == 1).then_some(&mut random);
-        let outcome =
-            translated_with(optimizations, &bytes, &mut ours, data_at, &mut our_data, interruptions);
+        let outcome = execute(optimizations, &bytes, &mut ours, data_at, &mut our_data, interruptions);
         buffer.run(&bytes, &mut native);
         instructions += text.matches(';').count() + 1;
         let executed = match outcome {
