@@ -160,7 +160,7 @@ impl<F: FrontEnd> Translated<F> {
         follower: &mut dyn ThreadDebugger,
     ) -> Outcome {
         if !follower.is_attached() {
-            return self.go(&mut DebuggedThread::free(cores, thread), core);
+            return self.run_freely(cores, core, thread);
         }
         let mut on = DebuggedThread {
             cores,
@@ -175,7 +175,7 @@ impl<F: FrontEnd> Translated<F> {
         while outcome == Outcome::Continue && on.follower.is_some() {
             outcome = self.turn(&mut on, core);
         }
-        outcome
+        self.interpret_pending(&mut on, core, outcome)
     }
 
     /// Waits at a source address until the debugger resumes the thread, then continues to another one.
@@ -273,7 +273,8 @@ impl<F: FrontEnd> Translated<F> {
                 Some(stop) => {
                     seen.system_call |= matches!(stop, Stop::Trap(Trap::Syscall(_)));
                     let outcome = self.stopped(on, core, stop);
-                    if on.is_at_source || outcome != Outcome::Continue {
+                    let is_at_source = on.is_at_source || on.interpretation.is_some();
+                    if is_at_source || outcome != Outcome::Continue {
                         return Err(outcome);
                     }
                 }

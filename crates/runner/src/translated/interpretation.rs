@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use longma_core::Core;
 use longma_guest::GuestMemory;
-use longma_linux::Outcome;
+use longma_linux::{Outcome, Thread};
 use longma_translate::front_end::{DataMemory, FrontEnd, Interpreted};
 use longma_translate::interpretation::{ColdBlock, Continuation};
 
 use super::Translated;
 use super::debugged::DebuggedThread;
+use crate::cores::Cores;
 
 /// Guest memory, as interpreted instructions access it.
 struct InterpreterMemory<'a> {
@@ -97,12 +98,31 @@ impl<S: 'static> KeptBlocks<S> {
 }
 
 impl<F: FrontEnd> Translated<F> {
+    /// Runs a thread without a debugger until it stops, handles the stop, and interprets cold code that follows.
+    pub(super) fn run_freely(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
+        let mut on = DebuggedThread::free(cores, thread);
+        let outcome = self.go(&mut on, core);
+        self.interpret_pending(&mut on, core, outcome)
+    }
+
+    /// Interprets if the thread is to continue at a source address.
+    pub(super) fn interpret_pending(
+        &self,
+        on: &mut DebuggedThread,
+        core: &mut Core,
+        mut outcome: Outcome,
+    ) -> Outcome {
+        while outcome == Outcome::Continue
+            && let Some(interpretation) = on.interpretation.take()
+        {
+            outcome = self.interpret(on, core, interpretation.exit);
+        }
+        outcome
+    }
+
     /// Continues at the source address in the program counter, which the thread reached through `exit` in translated
     /// code if given: interprets blocks up to one that has translated code.
-    pub(super) fn interpret(&self, on: &mut DebuggedThread, core: &mut Core, exit: Option<u64>) -> Outcome {
-        if F::is_single_stepping(&core.cpu().state) {
-            return self.continue_translated(on, core);
-        }
+    fn interpret(&self, on: &mut DebuggedThread, core: &mut Core, exit: Option<u64>) -> Outcome {
         KeptBlocks::<F::Step>::with(|kept| self.interpret_blocks(kept, on, core, exit))
     }
 

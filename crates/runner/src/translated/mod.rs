@@ -39,7 +39,6 @@ use crate::cores::Cores;
 use crate::unwind::Registers;
 use area_usage::AreaUsage;
 use cache::CacheFile;
-use debugged::DebuggedThread;
 pub(crate) use debugged::{DebugAction, ThreadDebugger};
 use listing::ListedUnit;
 
@@ -199,13 +198,7 @@ impl<F: FrontEnd> Translation for Translated<F> {
     }
 
     fn run(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
-        let mut on = DebuggedThread::free(cores, thread);
-        let mut outcome = self.go(&mut on, core);
-        while outcome == Outcome::Continue
-            && let Some(interpretation) = on.interpretation.take()
-        {
-            outcome = self.interpret(&mut on, core, interpretation.exit);
-        }
+        let outcome = self.run_freely(cores, core, thread);
         if outcome != Outcome::Continue {
             self.area_usage.set(None);
         }

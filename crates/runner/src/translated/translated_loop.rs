@@ -350,7 +350,7 @@ impl<F: FrontEnd> Translated<F> {
 
     /// Continues at a source address, which the thread reached through `exit` in translated code if given.
     fn look_up(&self, on: &mut DebuggedThread, state: &mut State, pc: u64, exit: Option<u64>) -> Outcome {
-        if self.interprets && on.follower.is_none() {
+        if self.interprets && on.follower.is_none() && !F::is_single_stepping(state) {
             state.pc = pc;
             on.interpretation = Some(Interpretation { exit });
             return Outcome::Continue;
