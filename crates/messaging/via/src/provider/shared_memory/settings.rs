@@ -45,21 +45,23 @@ impl Allow {
 /// and both sides are informed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum number of bytes mapped for one connection.
+    /// The maximum number of bytes mapped for one connection; by default a quarter of `nic_bytes`, at most 1 TiB.
     pub peer_bytes: u64,
-    /// The maximum number of bytes mapped for all peers of one user.
+    /// The maximum number of bytes mapped for all peers of one user; by default half of `nic_bytes`.
     pub user_bytes: u64,
-    /// The maximum number of bytes mapped for all peers.
+    /// The maximum number of bytes mapped for all peers; by default half of RLIMIT_AS, at most 32 TiB.
     pub nic_bytes: u64,
-    /// The maximum number of mappings for one connection, including two for its halves.
+    /// The maximum number of mappings for one connection, including two for its halves; by default as many as it can
+    /// export.
     pub peer_mappings: u32,
-    /// The maximum number of mappings for all peers of one user.
+    /// The maximum number of mappings for all peers of one user; by default a third of vm.max_map_count.
     pub user_mappings: u32,
-    /// The maximum number of mappings for all peers.
+    /// The maximum number of mappings for all peers; by default half of vm.max_map_count.
     pub nic_mappings: u32,
-    /// The maximum number of connections of one user, including those being established.
+    /// The maximum number of connections of one user, including those being established; by default a quarter of
+    /// RLIMIT_NOFILE.
     pub user_connections: u32,
-    /// The maximum number of connections in total.
+    /// The maximum number of connections in total; by default three eighths of RLIMIT_NOFILE.
     pub nic_connections: u32,
 }
 
