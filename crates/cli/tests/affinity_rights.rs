@@ -17,7 +17,7 @@ fn command(words: &[&str]) -> Command {
     command
 }
 
-/// The same, in a shell with a private mount namespace that has run `before`.
+/// The command, in a shell with a private mount namespace that has run `before`.
 fn mounted(before: &str, words: &[&str]) -> Command {
     let mut command = Command::new("timeout");
     let script = format!("{before} && exec \"$@\"");

@@ -39,7 +39,7 @@ struct Mapped {
     /// The difference between guest addresses and addresses in the file.
     bias: u64,
     object: Rc<Functions>,
-    /// The guest path of the file; `None` for memory of no file.
+    /// The guest path of the file; `None` for anonymous memory.
     path: Option<String>,
 }
 
@@ -86,9 +86,9 @@ impl Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Function {
     range: Range<u64>,
-    /// As in the symbol table.
+    /// The name in the symbol table.
     name: String,
-    /// As in the source, once it is needed: files have many functions that are not executed.
+    /// The name in the source, computed when it is first needed, because most functions of a file are not executed.
     demangled: OnceCell<String>,
 }
 
@@ -137,7 +137,7 @@ impl Symbols {
         self.mapped.iter().map(|mapped| (mapped.range.clone(), mapped.bias, mapped.path.as_deref()))
     }
 
-    /// The mappings of files among them.
+    /// The executable mappings of files, as [`Symbols::executable`].
     pub(crate) fn files(&self) -> impl Iterator<Item = (Range<u64>, u64, &str)> {
         self.executable().filter_map(|(range, bias, path)| Some((range, bias, path?)))
     }
@@ -205,7 +205,7 @@ fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
     };
     if !mapping.origin.is_file && path.is_empty() {
         let functions = perf_map(process).unwrap_or_default();
-        // The map has addresses of memory.
+        // The map has guest addresses, so the bias is 0.
         let is_fixed = !functions.is_empty();
         return Functions { name, functions, is_fixed, ..Functions::default() };
     }
@@ -222,7 +222,7 @@ fn perf_map(process: &Process) -> Option<Vec<Function>> {
     Some(parse_perf_map(&String::from_utf8_lossy(&read_whole(file)?)))
 }
 
-/// Later lines replace earlier ones for the same addresses, which have become free.
+/// A later line replaces earlier ones with the same address: the compiler has reused the memory.
 fn parse_perf_map(text: &str) -> Vec<Function> {
     let function = |line: &str| {
         let mut fields = line.splitn(3, ' ');
@@ -320,8 +320,8 @@ fn truncate_at_next(functions: &mut [Function]) {
     }
 }
 
-/// The function table that Go programs use for stack traces, which stripped programs keep. `None` if there is none of a
-/// known version.
+/// The functions in the table that Go programs keep for stack traces, even if they are stripped. `None` if the file has
+/// no such table, or one of an unknown version.
 fn go_table(file: &object::File) -> Option<Vec<Function>> {
     const MAGIC_1_18: u32 = 0xffff_fff0;
     const MAGIC_1_20: u32 = 0xffff_fff1;

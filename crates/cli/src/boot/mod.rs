@@ -328,7 +328,7 @@ impl Started {
     }
 }
 
-/// Inputs of the machine besides its console: network, debugger, and models.
+/// Inputs of the machine other than its console: network, debugger, and models.
 struct Outside {
     /// The pace of a machine with a network.
     pace: Option<Pace>,

@@ -27,7 +27,7 @@ impl Parameters {
         own.map(|pair| &pair.1).or_else(|| self.shared.get(name))
     }
 
-    /// The same to be changed.
+    /// The value of a parameter, for changes.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut Setting> {
         if !self.own.iter().any(|pair| pair.0 == name) {
             let value = self.shared.get(name)?.clone();

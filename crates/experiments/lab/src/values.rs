@@ -46,7 +46,7 @@ impl<'a> Values<'a> {
         self.estimate(point, name).map(|estimate| estimate.value)
     }
 
-    /// The same with its uncertainty, if it comes from sampled runs.
+    /// Like [`value`](Self::value), with the uncertainty of a value that comes from sampled runs.
     pub(crate) fn estimate(&self, point: usize, name: &str) -> Option<Estimate> {
         match self.formulas.get(name) {
             Some(formula) => formula.value(self, point),
@@ -141,7 +141,7 @@ impl Record {
         }
     }
 
-    /// The same with its uncertainty. This is the record of `point`.
+    /// The value of a metric with its uncertainty. This is the record of `point`.
     fn estimate(&self, name: &str, point: usize) -> Option<Estimate> {
         let interval = self.intervals.get(name).copied();
         Some(Estimate::measured(self.metric(name)?, interval, (point, name.into())))

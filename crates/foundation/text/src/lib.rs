@@ -12,7 +12,7 @@ pub fn sanitize(text: &str) -> String {
     text.chars().map(|c| if is_control_or_invisible(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// The same for a text of several lines: newlines and tabs stay.
+/// Like [`sanitize`], for a text of several lines: newlines and tabs stay.
 pub fn sanitize_lines(text: &str) -> String {
     let stays = |c: char| matches!(c, '\n' | '\t') || !is_control_or_invisible(c);
     text.chars().map(|c| if stays(c) { c } else { '\u{fffd}' }).collect()

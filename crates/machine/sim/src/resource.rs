@@ -40,7 +40,7 @@ impl Resource {
         }
     }
 
-    /// Transfers `bytes` that arrive at `at`. Returns when the last byte has passed.
+    /// Transfers `bytes` that arrive at `at`. Returns the time at which the last byte has passed.
     #[inline]
     pub fn acquire(&mut self, at: Time, bytes: u32) -> Time {
         self.serve(at, bytes, Duration::ZERO).end

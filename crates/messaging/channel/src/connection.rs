@@ -134,8 +134,8 @@ impl Transport {
         Ok(connection)
     }
 
-    /// The same as a future, with the time limit of `options`. A thread connects; if the future is dropped, the thread ends
-    /// the connection that it establishes.
+    /// [`Transport::connect`] as a future, with the time limit of `options`. A thread connects; if the future is dropped,
+    /// the thread ends the connection that it establishes.
     ///
     /// # Errors
     /// Those of [`Transport::connect`]; if the thread cannot be started.
@@ -162,7 +162,7 @@ impl Connection {
         Transport::shared_memory()?.connect(&Address::local(name), Options::default())
     }
 
-    /// The same as a future.
+    /// [`Connection::connect`] as a future.
     ///
     /// # Errors
     /// Those of [`Connection::connect`] and [`Transport::connect_async`].

@@ -14,7 +14,7 @@
 pub const HEADER_BYTES: usize = 16;
 /// The length of the payload of a hello frame, bytes.
 pub const HELLO_BYTES: usize = 12;
-/// The smallest and the largest slot, bytes.
+/// The smallest slot, bytes.
 pub const MIN_SLOT_BYTES: u32 = 64;
 /// The largest slot, bytes.
 pub const MAX_SLOT_BYTES: u32 = 1 << 20;
@@ -61,11 +61,11 @@ impl FrameKind {
 pub struct Header {
     /// The type of the frame.
     pub kind: FrameKind,
-    /// The credits that it returns.
+    /// The credits that the frame returns.
     pub credits: u16,
     /// The length of the message that begins with the frame, bytes; else 0.
     pub total: u32,
-    /// The number of the request.
+    /// The number of the request, for requests and responses; else 0.
     pub id: u64,
 }
 
@@ -124,14 +124,14 @@ impl Hello {
     /// Reads the payload of a hello frame.
     ///
     /// # Errors
-    /// The error.
+    /// A description of the violation.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let Ok(bytes) = <[u8; HELLO_BYTES]>::try_from(bytes) else {
             return Err("a hello of the wrong length");
         };
         let [m0, m1, m2, m3, s0, s1, s2, s3, n0, n1, n2, n3] = bytes;
         if [m0, m1, m2, m3] != MAGIC {
-            return Err("it does not speak this protocol, or another version of it");
+            return Err("it speaks another protocol, or another version of this one");
         }
         let hello = Self {
             slot_bytes: u32::from_le_bytes([s0, s1, s2, s3]),

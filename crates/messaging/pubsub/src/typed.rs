@@ -69,7 +69,7 @@ impl<T: Message> Publisher<T> {
         self.loan_with(WaitLimit::None)
     }
 
-    /// The same, but waits for space, without limit if `timeout` is `None`.
+    /// Like [`loan`](Self::loan), but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TimedOut`].
@@ -92,7 +92,7 @@ impl<T: Message> Publisher<T> {
         loan.publish()
     }
 
-    /// The same, but waits for space, without limit if `timeout` is `None`.
+    /// Like [`publish`](Self::publish), but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TimedOut`].
@@ -112,7 +112,7 @@ impl<T: Message> Publisher<[T]> {
         self.loan_with(length, WaitLimit::None)
     }
 
-    /// The same, but waits for space, without limit if `timeout` is `None`.
+    /// Like [`loan_slice`](Self::loan_slice), but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::TimedOut`].
@@ -139,7 +139,7 @@ impl<T: Message> Publisher<[T]> {
         loan.publish()
     }
 
-    /// The same, but waits for space, without limit if `timeout` is `None`.
+    /// Like [`publish_slice`](Self::publish_slice), but waits for space, without limit if `timeout` is `None`.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::TimedOut`].
@@ -199,7 +199,7 @@ impl<P: Payload + ?Sized> Subscriber<P> {
         Self::connect_with(topic, &SubscribeOptions::default())
     }
 
-    /// The same, but waits up to `wait` for a publisher.
+    /// Like [`connect`](Self::connect), but waits up to `wait` for a publisher.
     ///
     /// # Errors
     /// Those of [`Subscriber::connect`].

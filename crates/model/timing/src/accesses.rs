@@ -93,7 +93,7 @@ impl Accesses {
     }
 
     /// Performs a store. Its data can be forwarded from `access.at` on, and it is written to the cache at `from` or
-    /// later. Returns when it is in the cache.
+    /// later. Returns the time at which it is in the cache.
     #[inline]
     pub fn store(
         &mut self,

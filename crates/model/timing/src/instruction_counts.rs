@@ -78,7 +78,7 @@ pub struct InstructionCounts {
     pub stalls: [u64; Stall::ALL.len()],
     /// Data accesses that missed in the first-level cache, by [`Source`].
     pub misses: [u32; Source::ALL.len()],
-    /// Instruction lines that missed in the first-level cache and that this instruction was the first of.
+    /// Instruction lines that were fetched for this instruction and missed in the first-level cache.
     pub fetch_misses: u32,
 }
 

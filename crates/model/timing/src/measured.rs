@@ -32,7 +32,7 @@ pub(crate) fn table(table: InstructionTiming) -> Vec<Option<Measurement>> {
         // Scalar floating-point instructions use the vector units: if only the vector form was measured, its timing
         // applies.
         let vector = || by_name.get(format!("v{mnemonic}").as_str()).filter(|_| mnemonic.starts_with('f'));
-        // Private variants of an instruction are as fast as it.
+        // Private variants of an instruction are as fast as the instruction itself.
         let plain = || by_name.get(mnemonic.strip_suffix(".aligned").or(mnemonic.strip_suffix(".exact"))?);
         by_name.get(mnemonic).or_else(vector).or_else(plain).copied()
     };

@@ -42,8 +42,8 @@ impl Units {
         self.cycle
     }
 
-    /// Masks of the units in use in `cycle`, which must not be before that of the last call, and of those held beyond
-    /// it.
+    /// Masks of the units in use in `cycle` and of the units held beyond it. `cycle` must not be less than in the last
+    /// call.
     pub fn taken_at(&mut self, cycle: u64) -> (u32, u32) {
         if cycle > self.cycle {
             self.begin(cycle);

@@ -23,7 +23,7 @@ pub(crate) struct WrongPath {
     limit: u64,
     /// Instructions fetched per cycle.
     width: u64,
-    /// Fetch stays in the page of the branch.
+    /// Page size. Fetch stays in the page of the branch.
     page_bytes: u64,
     /// Latency of a hit in the instruction cache, cycles.
     hit_cycles: u64,
@@ -33,8 +33,8 @@ pub(crate) struct WrongPath {
 }
 
 impl WrongPath {
-    /// Creates the state for `core`. Up to `ahead_cycles` of fetch fit before dispatch; instruction lines have
-    /// `line_bytes` bytes and a hit takes `hit_cycles`. `None` if the core fetches nothing on wrong paths.
+    /// Creates the state for `core`. The front end holds the instructions fetched in `ahead_cycles` cycles; instruction
+    /// lines have `line_bytes` bytes and a hit takes `hit_cycles`. `None` if the core fetches nothing on wrong paths.
     pub fn of(
         core: &parts::Core,
         parameters: &Parameters,

@@ -29,7 +29,7 @@ pub struct Candidate {
     pub class: Class,
     /// Whether the flow's CPU is on the node of the NIC, or of a NIC below the interface; `None` if the node is unknown.
     pub is_near: Option<bool>,
-    /// The same for the application's CPU.
+    /// Whether the application's CPU is on such a node; `None` if the node is unknown.
     pub is_application_near: Option<bool>,
 }
 

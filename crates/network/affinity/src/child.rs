@@ -124,7 +124,7 @@ pub fn how_it_ended(status: ExitStatus) -> String {
         (Some(signal), _) => format!("was killed by {}", name(signal)),
         // Shells encode the death of a child by signal N as status 128 + N.
         (_, Some(code @ 129..=192)) => {
-            format!("ended with status {code}, as of a program killed by {}", name(code - 128))
+            format!("ended with status {code}, as if killed by {}", name(code - 128))
         }
         (_, code) => format!("ended with status {}", code.unwrap_or_default()),
     }

@@ -154,7 +154,7 @@ impl Flow {
         self.known_bytes().unwrap_or(0.0)
     }
 
-    /// The same; `None` if the kernel reports neither direction.
+    /// Like [`bytes`](Self::bytes); `None` if the kernel reports neither direction.
     pub fn known_bytes(&self) -> Option<f64> {
         (self.received.is_some() || self.sent.is_some())
             .then(|| self.received.unwrap_or(0.0) + self.sent.unwrap_or(0.0))

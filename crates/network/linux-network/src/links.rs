@@ -10,7 +10,7 @@ use std::ffi::{CStr, CString};
 use std::io;
 use std::time::Duration;
 
-/// By name: the index, and the hardware address if it has six bytes.
+/// The index of each interface by its name, and its hardware address if that has six bytes.
 pub type Links = BTreeMap<String, (u32, Option<String>)>;
 
 /// Interfaces appear and disappear, so /sys and the kernel are considered different only after several comparisons.

@@ -45,7 +45,7 @@ impl RssTable {
         self.queue(local, remote, self.ports.map(Some))
     }
 
-    /// The same for datagrams; `None` also if the driver does not report their hash.
+    /// Like [`queue_of`](Self::queue_of), for datagrams; `None` also if the driver does not report their hash.
     pub fn queue_of_datagrams(&self, local: SocketAddr, remote: SocketAddr) -> Option<u32> {
         self.queue(local, remote, self.datagram_ports)
     }

@@ -21,9 +21,9 @@ const NAP: Duration = Duration::from_micros(50);
 /// The outcome of the sends without copies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Completions {
-    /// Calls.
+    /// Number of sends.
     pub sends: u64,
-    /// Those that the kernel reported as finished.
+    /// Number of sends that the kernel reported as finished.
     pub completed: u64,
     /// The zero-copy sends whose data the kernel copied nevertheless.
     pub copied: u64,

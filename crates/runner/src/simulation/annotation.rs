@@ -73,9 +73,9 @@ pub struct Annotation {
 /// Which functions are annotated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnnotatedSelection {
-    /// The hottest, at most this many.
+    /// The hottest functions, at most this many.
     Hottest(usize),
-    /// Those with this name.
+    /// The functions with this name.
     Named(String),
 }
 

@@ -30,8 +30,9 @@ const MIN_BATCH_BYTES: u64 = 512;
 const SAMPLED: u64 = 64;
 /// All runs are merged when this percentage of the records is obsolete.
 const MAX_OBSOLETE_PERCENT: u64 = 25;
-/// The same percentages if few zones are free, and if there are too few for puts.
+/// [`MAX_OBSOLETE_PERCENT`] while few zones are free.
 const OBSOLETE_PERCENT_IF_SHORT: u64 = 10;
+/// [`MAX_OBSOLETE_PERCENT`] while too few zones are free for puts.
 const OBSOLETE_PERCENT_IF_FULL: u64 = 2;
 /// Work that a change does if the device is full, bytes.
 const RECLAIM_BYTES: u64 = 4 << 20;

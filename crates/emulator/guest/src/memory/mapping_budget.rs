@@ -85,7 +85,7 @@ impl AddressSpace {
         if allows_split { Ok(()) } else { Err(Errno(libc::ENOMEM)) }
     }
 
-    /// The same check for advice or a lock that the host stores for a part of a mapping.
+    /// Checks whether the budget allows advice or a lock that the host stores for a part of a mapping.
     ///
     /// # Errors
     /// ENOMEM.

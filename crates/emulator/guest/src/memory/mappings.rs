@@ -122,7 +122,7 @@ impl Mapping {
         if self.marks.is_guard { libc::PROT_NONE } else { self.protection.host_bits(&self.origin) }
     }
 
-    /// The same mapping without a guard.
+    /// The mapping without its guard.
     pub(super) fn without_guard(&self) -> Self {
         Self { marks: Marks { is_guard: false, ..self.marks }, ..self.clone() }
     }

@@ -53,11 +53,11 @@ pub(crate) enum Action {
 pub(crate) enum Changed {
     /// The file of the descriptor in this argument.
     Open(u8),
-    /// The same, and the call may truncate it.
+    /// The file of the descriptor in this argument, which the call may truncate.
     DescriptorTruncated(u8),
     /// The file of the returned descriptor, if the flags in this argument truncate it (O_TRUNC).
     OpenedWithFlags(u8),
-    /// The same, with the flags in the first word of the structure at this argument.
+    /// Like `OpenedWithFlags`, with the flags in the first word of the structure at this argument.
     OpenedWithHow(u8),
 }
 

@@ -152,7 +152,7 @@ choice! {
         Stream = "stream",
         /// Lines ahead of an instruction whose addresses advance by a constant stride.
         Stride = "stride",
-        /// As the WebAssembly module `module` says.
+        /// The lines that the WebAssembly module `module` chooses.
         Plugin = "plugin",
     }
 }

@@ -30,7 +30,7 @@ impl Source {
         }
     }
 
-    /// The same bytes in a copy.
+    /// Copies the bytes, which then no longer depend on the buffer.
     pub(crate) fn copied(self) -> Self {
         let mut bytes = vec![0; self.len()];
         self.read(&mut bytes);

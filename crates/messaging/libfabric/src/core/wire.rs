@@ -70,7 +70,7 @@ pub(crate) enum Frame {
     Done { id: u32, status: u16 },
     /// Writes the payload to memory. The target answers with `Done`.
     Write { id: u32, key: u64, address: u64, data: Option<u64> },
-    /// The same, with bytes that the target reads from the window.
+    /// Like `Write`, but the target reads the bytes from the window.
     WriteOffer { id: u32, key: u64, address: u64, data: Option<u64>, window: Window },
     /// Reads memory. The target answers with `Reply` or `Grant`.
     Read { id: u32, key: u64, address: u64, length: u64 },

@@ -81,7 +81,7 @@ impl Transfer {
         })
     }
 
-    /// The same with a source that is already described.
+    /// Like [`Transfer::start`], with a source that is already described.
     ///
     /// # Safety
     /// As for [`Transfer::start`].

@@ -390,7 +390,7 @@ fn allocated<T: Copy>(value: T) -> *mut T {
     }
 }
 
-/// The same for bytes; null for none.
+/// A copy of the bytes in memory of the C library; null if there are none.
 fn allocated_bytes(bytes: Option<&[u8]>) -> *mut u8 {
     let Some(bytes) = bytes else { return std::ptr::null_mut() };
     // SAFETY: the memory is large enough.

@@ -98,7 +98,7 @@ pub(super) fn result(act: impl FnOnce() -> Result<usize, i32>) -> isize {
     }
 }
 
-/// The same for calls that return `int`.
+/// Like [`result`], for calls that return `int`.
 pub(super) fn status(act: impl FnOnce() -> Result<usize, i32>) -> i32 {
     result(act) as i32
 }

@@ -30,7 +30,7 @@ impl Region {
 
 #[derive(Default)]
 struct Contents {
-    /// By handle.
+    /// The regions by their handles.
     regions: BTreeMap<u32, Arc<Region>>,
     /// The handle allocated last. A handle is reused only after all others, about four billion, so a stale handle stays
     /// invalid until then.

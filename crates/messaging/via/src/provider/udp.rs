@@ -77,7 +77,7 @@ fn widen(socket: &UdpSocket) -> usize {
         }
         libc::getsockopt(fd, level, libc::SO_RCVBUF, (&raw mut got).cast(), &raw mut length);
     }
-    // The kernel's value includes its bookkeeping.
+    // Assumes that the kernel's bookkeeping, which its value includes, takes at most three quarters.
     (got.max(0) as usize) / 4
 }
 

@@ -73,8 +73,8 @@ pub struct AttachedBus<'a> {
 }
 
 impl AttachedBus<'_> {
-    /// Transfers `bytes` over the buses as soon as they are free, at `at` or later. Returns when the last byte has left
-    /// them.
+    /// Transfers `bytes` over the buses as soon as they are free, at `at` or later. Returns the time at which the last
+    /// byte has left them.
     fn transfer(&mut self, bytes: usize, rate: Option<u64>, at: Time) -> Time {
         let Some(rate) = rate else { return at };
         let ps = (bytes as u128 * 1_000_000_000_000).div_ceil(rate.max(1).into());

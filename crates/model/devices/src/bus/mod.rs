@@ -70,13 +70,13 @@ pub trait Bus {
     /// The type of target at `address`; `None` if it is not mapped.
     fn region(&self, address: u64) -> Option<Region>;
 
-    /// Reads from `address` on. Returns when the last byte reaches the device.
+    /// Reads from `address` on. Returns the time at which the last byte reaches the device.
     ///
     /// # Errors
     /// If part of the range cannot be read; `into` is then unchanged.
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault>;
 
-    /// Writes `bytes` from `address` on. Returns when the last byte is visible to every core.
+    /// Writes `bytes` from `address` on. Returns the time at which the last byte is visible to every core.
     ///
     /// # Errors
     /// Part of the range cannot be written; nothing is written then.

@@ -179,7 +179,7 @@ impl Channel {
         self.bus.serve(at, 0, Duration::from_ps(timing.turnaround_ps));
     }
 
-    /// Returns when an access at `at` can begin, and the number of refreshes of its bank before it.
+    /// Returns the time at which an access at `at` can begin, and the number of refreshes of its bank before it.
     #[inline]
     fn after_refresh(&mut self, timing: &Timing, cell: Cell, at: u64) -> (u64, u64) {
         let (start, interval) = self.refreshes[Refreshes::index(timing, cell)].before(timing, at);

@@ -80,8 +80,9 @@ impl Controllers {
     }
 
     /// Reads or writes `bytes` at `local_address` of a controller (see `AddressSpaces::controller_of`). The request
-    /// reaches the controller at `at`. Returns when the last byte of a read has crossed the data bus, or when a write
-    /// has entered the queue. Requests may be out of time order by the few microseconds that a `Calendar` covers.
+    /// reaches the controller at `at`. Returns the time at which the last byte of a read has crossed the data bus, or
+    /// at which a write has entered the queue. Requests may be out of time order by the few microseconds that a
+    /// `Calendar` covers.
     ///
     /// # Panics
     /// If there is no such controller.

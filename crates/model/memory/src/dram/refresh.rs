@@ -46,7 +46,7 @@ impl Refreshes {
         self.busy_until = self.busy_until.max(end);
     }
 
-    /// Returns when an access at `at` can begin, and the number of refreshes before it.
+    /// Returns the time at which an access at `at` can begin, and the number of refreshes before it.
     #[inline]
     pub fn before(&mut self, timing: &Timing, at: u64) -> (u64, u64) {
         if at < self.begin {

@@ -55,7 +55,7 @@ impl LineResult {
 }
 
 impl MemorySystem {
-    /// Accesses a line through the first-level cache. Returns when it is available and its source.
+    /// Accesses a line through the first-level cache. Returns the time at which it is available, and its source.
     pub(super) fn access(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> LineResult {
         let l1 = self.cores[core].level1(unit);
         if access.earlier_missed.is_none() {
@@ -71,7 +71,7 @@ impl MemorySystem {
     }
 
     /// Handles a store to a line that is in flight for older stores of the core but already promised to another core.
-    /// Returns when the store completes, together with those stores.
+    /// Returns the time at which the store completes, together with those stores.
     fn waits_with_others(&mut self, core: usize, unit: Unit, access: Access, at: u64) -> Option<u64> {
         let stores = unit == Unit::Data && access.kind.writes() && self.path.timing;
         if stores { self.cores[core].store_before_transfer(access.line, at) } else { None }
@@ -161,7 +161,7 @@ impl MemorySystem {
     }
 
     /// Writes a store of the first level through to the nearest level below that holds the line, or to memory. Returns
-    /// when that level has taken it.
+    /// the time at which that level has taken it.
     fn write_below(&mut self, core: usize, line: Line, at: u64) -> u64 {
         let dirty = Flags::WRITABLE.with(Flags::DIRTY);
         let mut taken = at;
@@ -179,8 +179,8 @@ impl MemorySystem {
     }
 
     /// Writes `bytes` of a line that stays in a private cache of `core` to the shared cache, if that holds the line, or
-    /// to memory. With `of_store`, the bytes are those of a store that is being performed. Returns when they have been
-    /// taken, core cycles.
+    /// to memory. With `of_store`, the bytes are those of a store that is being performed. Returns the time at which
+    /// they have been taken, core cycles.
     pub(super) fn write_beyond_private(
         &mut self,
         core: usize,

@@ -78,8 +78,8 @@ impl<'a> CorePort<'a> {
         }
     }
 
-    /// Answers a hit on the most recently used line of a set, if the filter holds it. Returns when the data can be
-    /// used.
+    /// Answers a hit on the most recently used line of a set, if the filter holds it. Returns the time at which the
+    /// data can be used.
     // Always inlined, and the result is one word: returning an `Answer` through memory would cost the host as much as
     // the rest.
     #[inline(always)]

@@ -46,8 +46,8 @@ struct DeviceWrite {
 }
 
 impl MemorySystem {
-    /// Writes `bytes` from physical `address` on for a device behind `from`. Returns when the last byte is visible to
-    /// cores.
+    /// Writes `bytes` from physical `address` on for a device behind `from`. Returns the time at which the last byte is
+    /// visible to cores.
     pub fn device_write(
         &mut self,
         from: Endpoint,
@@ -64,8 +64,8 @@ impl MemorySystem {
         self.to_interface_time(end)
     }
 
-    /// Reads `bytes` from physical `address` on for a device behind `to`. Returns when the last byte arrives. A read
-    /// does not move or allocate lines.
+    /// Reads `bytes` from physical `address` on for a device behind `to`. Returns the time at which the last byte
+    /// arrives. A read does not move or allocate lines.
     pub fn device_read(&mut self, to: Endpoint, address: u64, bytes: u64, at: Time) -> Time {
         let at_ps = self.to_core_time(at);
         let mut end = at_ps;

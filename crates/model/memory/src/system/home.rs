@@ -56,8 +56,8 @@ impl MemorySystem {
         }
     }
 
-    /// Invalidates a line in every domain except the requester's, which already holds it. Returns when all have
-    /// acknowledged, and the time before which the request only waited (see `Progress`).
+    /// Invalidates a line in every domain except the requester's, which already holds it. Returns the time at which all
+    /// have acknowledged, and the time before which the request only waited (see `Progress`).
     pub(super) fn invalidate_other_domains(&mut self, request: Request, at: u64) -> (u64, u64) {
         let Request { domain, line, .. } = request;
         let Some(home) = &self.home else { return (at, 0) };

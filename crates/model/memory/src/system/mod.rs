@@ -189,7 +189,7 @@ impl MemorySystem {
     }
 
     /// Sends `bytes` from one endpoint to another at `at`, bypassing caches and memory: traffic between devices and
-    /// in-core stores. Returns when the last byte arrives.
+    /// in-core stores. Returns the time at which the last byte arrives.
     ///
     /// # Panics
     /// If the host has no such endpoints.

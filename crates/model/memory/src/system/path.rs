@@ -93,15 +93,15 @@ impl Path {
         self.interconnect.cross(from, to, bytes, Time::from_ps(at)).ps()
     }
 
-    /// Transfers `bytes` through a bank. Returns when the last byte has passed. `acquire` charges only the time of
-    /// these bytes.
+    /// Transfers `bytes` through a bank. Returns the time at which the last byte has passed. `acquire` charges only the
+    /// time of these bytes.
     #[inline]
     fn through_bank(shared: &mut Shared, line: Line, bytes: u32, at: u64) -> u64 {
         let bank = shared.tags.index().bank(line);
         shared.banks[bank].port.acquire(Time::from_ps(at), bytes).ps()
     }
 
-    /// Sends a request of `core` to its shared level. Returns when the bank has looked up the line.
+    /// Sends a request of `core` to its shared level. Returns the time at which the bank has looked up the line.
     #[inline]
     pub fn reach_shared(&mut self, domain: &mut Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
@@ -136,7 +136,7 @@ impl Path {
         self.write_to_shared(shared, core, line, bytes, at);
     }
 
-    /// Writes `bytes` of a line of a core to its shared cache. Returns when they arrive.
+    /// Writes `bytes` of a line of a core to its shared cache. Returns the time at which they arrive.
     pub fn write_to_shared(
         &mut self,
         shared: &mut Shared,
@@ -160,7 +160,7 @@ impl Path {
         }
     }
 
-    /// Writes `bytes` of a line to memory. Returns when they are in the controller's queue.
+    /// Writes `bytes` of a line to memory. Returns the time at which they are in the controller's queue.
     pub fn write_memory_bytes(&mut self, from: Endpoint, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -170,8 +170,8 @@ impl Path {
         self.controllers.access(controller, address, bytes, true, Time::from_ps(at)).ps()
     }
 
-    /// Reads a line from memory for a core of `node`. Returns when it is back at `from`, and the NUMA node of the
-    /// memory.
+    /// Reads a line from memory for a core of `node`. Returns the time at which it is back at `from`, and the NUMA node
+    /// of the memory.
     pub fn read_memory(&mut self, from: Endpoint, node: usize, line: Line, at: u64) -> (u64, usize) {
         let physical = line.0 << self.line_bits;
         if !self.timing {
@@ -186,8 +186,8 @@ impl Path {
 
     /// Sends a probe from `endpoint` to `core`, and its response back. The lookup takes `lookup_ps` and begins no
     /// earlier than `received_ps`, the time at which the core itself receives the line. The response carries the line
-    /// if `data` is true. Returns when the response arrives, and the time until which the probe waited for the line (0
-    /// if it did not).
+    /// if `data` is true. Returns the time at which the response arrives, and the time until which the probe waited for
+    /// the line (0 if it did not).
     pub fn probe(
         &mut self,
         endpoint: Endpoint,
@@ -232,7 +232,7 @@ impl Path {
         )
     }
 
-    /// Sends a request to the line's home node, and its response back. Returns when the response arrives.
+    /// Sends a request to the line's home node, and its response back. Returns the time at which the response arrives.
     pub fn query_home(&mut self, from: &Domain, core: usize, line: Line, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -245,8 +245,8 @@ impl Path {
         at + self.hop_ps[from.node][home] + self.hop_ps[home][from.node]
     }
 
-    /// Sends `bytes` from a device at `from` to a shared cache and through its bank. Returns when the last byte has
-    /// passed.
+    /// Sends `bytes` from a device at `from` to a shared cache and through its bank. Returns the time at which the last
+    /// byte has passed.
     pub fn device_to_shared(
         &mut self,
         from: Endpoint,
@@ -262,7 +262,7 @@ impl Path {
         Self::through_bank(shared, line, bytes, at)
     }
 
-    /// Sends `bytes` from one endpoint to another. Returns when they arrive.
+    /// Sends `bytes` from one endpoint to another. Returns the time at which they arrive.
     pub fn send(&mut self, from: Endpoint, to: Endpoint, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -271,7 +271,7 @@ impl Path {
     }
 
     /// Reads `bytes` of a line from memory for a device at `to`, through `node`. The fixed part of a core's read from
-    /// `node` is a property of the memory, so it applies to devices too. Returns when the bytes arrive.
+    /// `node` is a property of the memory, so it applies to devices too. Returns the time at which the bytes arrive.
     pub fn device_read_memory(&mut self, to: Endpoint, node: usize, line: Line, bytes: u32, at: u64) -> u64 {
         if !self.timing {
             return 0;
@@ -281,7 +281,7 @@ impl Path {
         self.read_controller((controller, address), (node, to), bytes, start)
     }
 
-    /// Performs a read that reaches the controller at `start`. Returns when the bytes arrive at `to`.
+    /// Performs a read that reaches the controller at `start`. Returns the time at which the bytes arrive at `to`.
     fn read_controller(
         &mut self,
         (controller, address): (usize, u64),

@@ -38,7 +38,8 @@ impl PromisedLines {
         self.0[Self::index(line)] = PendingTransfer { line, ready };
     }
 
-    /// Returns when `line` arrives for an access waiting at `at`; `None` if it is not recorded or has already moved on.
+    /// Returns the time at which `line` arrives for an access waiting at `at`; `None` if it is not recorded or has
+    /// already moved on.
     pub fn arrival(&self, line: Line, at: u64) -> Option<u64> {
         let promise = self.0[Self::index(line)];
         (promise.line == line && at < promise.ready).then_some(promise.ready)
@@ -46,8 +47,8 @@ impl PromisedLines {
 }
 
 impl Private {
-    /// Returns when a store at `at` completes if the line is promised to another core: it completes together with the
-    /// stores that already wait for the line.
+    /// Returns the time at which a store at `at` completes if the line is promised to another core: it completes
+    /// together with the stores that already wait for the line.
     pub fn store_before_transfer(&mut self, line: Line, at: u64) -> Option<u64> {
         let arrival = self.promised.arrival(line, at)?;
         self.data.counters.merged += 1;

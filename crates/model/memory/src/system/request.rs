@@ -379,7 +379,7 @@ fn level_source(shared: &Shared) -> Source {
 }
 
 impl Shared {
-    /// Records a use of the line in `slot` by a core. Returns when its data is available.
+    /// Records a use of the line in `slot` by a core. Returns the time at which its data is available.
     fn used(&mut self, slot: Slot, line: Line, at: u64, line_bits: u32) -> u64 {
         self.tags.touch(slot);
         self.lock_if_inside(slot, line, line_bits);

@@ -98,7 +98,7 @@ fn a_killed_child_is_reported_with_process_id_and_signal() {
     }
     let status = |code: i32| how_it_ended(ExitStatus::from_raw(code << 8));
     assert_eq!(status(3), "ended with status 3");
-    assert_eq!(status(137), "ended with status 137, as of a program killed by SIGKILL");
+    assert_eq!(status(137), "ended with status 137, as if killed by SIGKILL");
 }
 
 #[test]

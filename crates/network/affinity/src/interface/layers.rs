@@ -21,7 +21,7 @@ pub enum Kind {
     Plain,
     /// Several interfaces that share the traffic.
     Bond,
-    /// The same, by the team driver.
+    /// A bond of the team driver.
     Team,
     /// Packets of another interface with a VLAN tag.
     Vlan,

@@ -139,7 +139,7 @@ pub(super) struct State {
     signals: u64,
     /// The number of sleeping threads that have not yet checked for signals.
     pending_signal_checks: usize,
-    /// Whether a thread waits for these checks in the middle of a decision, which continues afterwards.
+    /// Whether the thread that chooses the next turn waits for these checks, and then continues its choice.
     is_checking_signals: bool,
     /// Whether the deadlock was reported.
     is_reported: bool,

@@ -58,7 +58,7 @@ impl RatioSums {
         self.denominator_squared += denominator * denominator;
     }
 
-    /// These sums over the units of `all`, which has the same denominators. Units that were not added have the
+    /// Extends the sums to all units of `all`, whose denominators are the same. Units that were not added get the
     /// numerator 0.
     pub fn over(self, all: &Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Node I/O with traffic counts by kind, and the account of leaf bytes in memory.
+//! Node I/O with traffic counts by kind, and the number of bytes of nodes in memory.
 
 use crate::device::{AlignedBuffer, Block, Geometry, ZonedDevice};
 use crate::error::{Error, Result};
@@ -110,9 +110,11 @@ pub(crate) struct Io<D> {
     pub node_bytes: usize,
     /// The number of attempts to read a block.
     attempts: u32,
-    /// Bytes of leaves, and of inner nodes, in memory.
+    /// Bytes of leaves in memory.
     resident: Arc<AtomicU64>,
+    /// Bytes of inner nodes in memory.
     resident_inner: Arc<AtomicU64>,
+    /// The number of inner nodes in memory.
     inner_nodes: Arc<AtomicU64>,
     leaves_remade: AtomicU64,
     logs_remade: AtomicU64,
@@ -137,7 +139,7 @@ impl<D: ZonedDevice> Io<D> {
     }
 
     /// Retries failed reads. Repair uses this, because it discards whatever it cannot read.
-    pub fn patient(self) -> Self {
+    pub fn with_retries(self) -> Self {
         Self { attempts: 3, ..self }
     }
 
@@ -150,7 +152,7 @@ impl<D: ZonedDevice> Io<D> {
         Resident::new(Arc::clone(&self.resident), (pages * self.node_bytes) as u64)
     }
 
-    /// Accounts for the memory and the number of inner nodes, for one node.
+    /// Counts one more inner node in memory. Returns its bytes, at first 0, and the node itself.
     pub fn resident_inner(&self) -> (Resident, Resident) {
         (Resident::new(Arc::clone(&self.resident_inner), 0), Resident::new(Arc::clone(&self.inner_nodes), 1))
     }
@@ -232,8 +234,8 @@ impl<D: ZonedDevice> Io<D> {
     }
 
     /// Counts a leaf that was rebuilt from its base and its changes.
-    pub fn count_rebuilt(&self, place: ChangedPart) {
-        let counter = match place {
+    pub fn count_rebuilt(&self, part: ChangedPart) {
+        let counter = match part {
             ChangedPart::Leaf => &self.leaves_remade,
             ChangedPart::Log => &self.logs_remade,
         };
@@ -251,7 +253,7 @@ impl<D: ZonedDevice> Io<D> {
         self.has_room_for(self.inner_nodes.load(Ordering::Relaxed), block)
     }
 
-    /// The same for the leaves that a scan has read.
+    /// Like [`has_room_for_inner`](Self::has_room_for_inner), for the leaves that a scan has read.
     pub fn has_room_for_leaves(&self, leaves: u64) -> Result<()> {
         self.has_room_for(leaves, 0)
     }

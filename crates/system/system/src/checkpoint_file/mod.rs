@@ -73,7 +73,7 @@ pub enum RestoreError {
         "the saved machine has the devices: {wanted}; this one has: {actual}; give the same disks, network and folders in the same order"
     )]
     Devices {
-        /// Those in the checkpoint.
+        /// The devices in the checkpoint.
         wanted: String,
         /// The errors of the machine.
         actual: String,

@@ -348,7 +348,7 @@ impl Core {
         let checks_alignment = self.registers.get(csr::MISC) >> (12 + level) & 1 == 1;
         let alignment = if checks_alignment { u64::MAX } else { 0 };
         let old = (self.mode.replace(mode), self.alignment.replace(alignment));
-        // Kernels enable and disable interrupts often, and rarely is one pending.
+        // Kernels enable and disable interrupts often, while an interrupt is rarely pending.
         if old != (mode, alignment) || self.interrupts_enabled() && self.pending_interrupt().is_some() {
             self.attend();
         }

@@ -61,11 +61,12 @@ pub enum Happening {
 
 /// A model of the cores' timing. Times are cycles of the machine, which are nanoseconds of modelled time.
 pub trait Timing {
-    /// Accounts for executed instructions. Returns when the core has executed them.
+    /// Accounts for executed instructions. Returns the time at which the core has executed them.
     fn execute(&mut self, executed: &Executed<'_>) -> u64;
 
     /// Accounts for an event of `core`, at the privilege level 3 if `is_user`, after all instructions reported so far.
-    /// Returns when it is over. An exception takes some time, so that no sequence of exceptions takes none.
+    /// Returns the time at which it is over. Each exception takes some time, so that time passes even if one exception
+    /// follows another.
     fn happen(&mut self, core: usize, is_user: bool, happening: Happening) -> u64;
 }
 

@@ -20,7 +20,7 @@ const EFLAGS: u32 = 0x8d5;
 #[serde(deny_unknown_fields)]
 pub struct SavedCore {
     registers: SavedRegisters,
-    /// By the names of the manual.
+    /// The keys are the names in the manual.
     csrs: BTreeMap<String, u64>,
     tlb: SavedTlb,
     timer: Timer,

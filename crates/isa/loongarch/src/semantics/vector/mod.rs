@@ -39,7 +39,7 @@ pub(super) fn lookup<E: Environment>(op: Op) -> Option<Semantics<E>> {
 enum Action {
     /// Computes each of the first `halves` halves separately.
     Halves { function: HalfFunction, halves: usize, sources: Sources },
-    /// The same for floating point.
+    /// Like `Halves`, for floating-point functions.
     Float { function: FloatFunction, halves: usize, sources: Sources },
     /// Accesses the complete state.
     Whole(WholeFunction),

@@ -164,7 +164,7 @@ pub(crate) struct State {
     by_vi: HashMap<u32, usize>,
     /// The connection on which messages to a peer are sent.
     by_name: HashMap<Name, usize>,
-    /// The same connections, by their peers' numbers in the address vector at `generation`.
+    /// The connections of `by_name`, by the peers' numbers in the address vector at `generation`.
     by_number: Vec<Option<usize>>,
     generation: u64,
     /// Peers to which a connection has ended.

@@ -191,8 +191,8 @@ impl MacState {
         self.rx_step.end().filter(|_| is_merging)
     }
 
-    /// Passes a queue's large frame to software. Returns when software sees it; `None` if there is none or its ring is
-    /// not accessible.
+    /// Passes a queue's large frame to software. Returns the time at which software sees it; `None` if there is none or
+    /// its ring is not accessible.
     pub(super) fn close(&mut self, queue: usize, bus: &mut dyn Bus) -> Option<Time> {
         let merge = self.queues[queue].merge.take()?;
         match self.write_merged(&merge, bus) {

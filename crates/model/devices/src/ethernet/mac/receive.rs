@@ -253,7 +253,7 @@ impl MacState {
         self.cause(queue, r::INT_BUS.mask(), bus);
     }
 
-    /// Writes a descriptor's status. Returns when it is visible.
+    /// Writes a descriptor's status. Returns the time at which it is visible.
     pub(super) fn write_status(
         &self,
         descriptor: Descriptor,
@@ -278,8 +278,8 @@ pub(super) fn burst_left(spec: &MacSpec, address: u64) -> usize {
     (burst - address % burst) as usize
 }
 
-/// Reads `count` descriptors from `address` on. Returns when they arrive, and those before the first one owned by
-/// software.
+/// Reads `count` descriptors from `address` on. Returns the time at which they arrive, and those before the first one
+/// owned by software.
 pub(super) fn fetch(
     address: u64,
     count: u32,

@@ -89,7 +89,7 @@ impl MacState {
         self.tx_step = DmaState::Moving { at, descriptor, status };
     }
 
-    /// Appends a descriptor's data to the open frame. Returns when the data has arrived, and the frame.
+    /// Appends a descriptor's data to the open frame. Returns the time at which the data has arrived, and the frame.
     fn append(
         &self,
         spec: &MacSpec,
@@ -138,7 +138,8 @@ impl MacState {
     }
 }
 
-/// Appends the contents of a descriptor's buffer to `frame`, in bursts. Returns when the last one has arrived.
+/// Appends the contents of a descriptor's buffer to `frame`, in bursts. Returns the time at which the last one has
+/// arrived.
 fn read_buffer(
     spec: &MacSpec,
     descriptor: &Descriptor,

@@ -90,7 +90,7 @@ impl<'a> CpuSearch<'a> {
         let mut least = limit;
         for cpus in &open.of_group {
             let Some(first) = cpus.first() else { continue };
-            // The same for all CPUs of the group. The rest is never negative.
+            // This cost is the same for all CPUs of the group. The other costs are never negative.
             let between = self.between(placement, queue, *first);
             for cpu in cpus.iter().copied() {
                 if between > least + EQUAL {

@@ -26,7 +26,8 @@ impl<D: ZonedDevice> Shared<D> {
         self.all_resident.store(false, Ordering::Release);
         // Evict slightly more than necessary, so that not every leaf read starts a sweep.
         let target = self.options.cache_bytes - self.options.cache_bytes / 16;
-        // Two full rounds: the first one may find every leaf referenced and only clears the flags.
+        // The first sweep starts in the middle, so three sweeps are at least two full rounds. In the first round, every
+        // leaf may be referenced; the round then only clears the flags.
         for _ in 0..3 {
             let from = std::mem::take(&mut *clock_hand);
             if self.sweep(&root, &from, target, &mut clock_hand).is_break() {

@@ -53,7 +53,7 @@ impl Writer {
         1 + u64::from(puts) + u64::from(!self.waiting.is_empty())
     }
 
-    /// The same number in blocks.
+    /// The number of reserved zones, in blocks.
     pub fn reserve(&self, puts: bool, capacity: u64) -> u64 {
         self.reserved_zones(puts) * capacity
     }
@@ -227,7 +227,7 @@ impl Writer {
             retired += match one {
                 Retired::Node(block) => of_node(*block),
                 Retired::Extent(_, blocks) => *blocks,
-                // These are written by the running checkpoint and released by the next one.
+                // The running checkpoint writes these nodes, and the next one releases them.
                 Retired::Inner(_) | Retired::Leaf(..) => 0,
             };
         }

@@ -89,7 +89,7 @@ impl<D: ZonedDevice> Store<D> {
             Some(superblock) => superblock.node_bytes,
             None => guess_node_bytes(&device)?,
         };
-        let io = Io::new(device, node_bytes as usize).patient();
+        let io = Io::new(device, node_bytes as usize).with_retries();
         let mut repairer = Repairer {
             io: &io,
             space: empty_space(&io)?,

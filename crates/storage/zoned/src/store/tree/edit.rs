@@ -107,7 +107,7 @@ pub(crate) struct Editor<'a, D> {
     pub dirty: &'a mut u64,
     /// Memory of changed leaves that cannot be evicted before the next checkpoint writes them, bytes.
     pub pinned_bytes: &'a mut u64,
-    /// The same for inner nodes.
+    /// Memory of changed inner nodes that cannot be evicted before the next checkpoint writes them, bytes.
     pub pinned_inner_bytes: &'a mut u64,
     /// The number of logs for which conventional slots are still free.
     pub log_slots_left: &'a mut u64,

@@ -27,7 +27,7 @@ pub struct SavedTransport {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 enum SavedBackend {
-    /// The blocks that the guest has written follow the description.
+    /// In the file, the blocks that the guest has written follow the description of the devices.
     Block {
         sectors: u64,
         /// SHA-256 of the disk's content without the guest's writes.
@@ -36,7 +36,7 @@ enum SavedBackend {
     Entropy {
         state: u64,
     },
-    /// Frames on their way are lost.
+    /// Frames in flight are lost.
     Network {},
     Share {
         tag: String,
@@ -139,7 +139,7 @@ impl Transport {
     /// Replaces the state of the device, which is in this slot and of the same kind.
     ///
     /// # Errors
-    /// It is not the same device, or has no such state.
+    /// The state is of another device, or invalid.
     pub fn restore(&mut self, slot: usize, saved: SavedTransport) -> Result<(), RestoreError> {
         self.restore_backend(slot, saved.backend)?;
         let queues: Option<Vec<_>> = saved.queues.iter().map(SavedQueue::restored).collect();
