@@ -5,8 +5,8 @@ use super::progress::Bar;
 use super::{Format, Outcome, VERSION, Which, figures, find, print, status};
 use longma_command_line::output::print_json;
 use longma_lab::{
-    Effect, Effects, Experiment, Metric, Names, Options, Place, Registry, Sensitivity, Stop, Variations,
-    number, tornado,
+    Combination, Effect, Effects, Experiment, Metric, Names, Options, Registry, Sensitivity, Stop,
+    Variations, number, tornado,
 };
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -119,19 +119,22 @@ impl Shown {
         let ends = ["low_value", "low", "high_value", "high", "span", "error"];
         let mut rows = vec![headings.iter().chain(&ends).map(|text| text.to_string()).collect::<Vec<_>>()];
         let metrics = experiment.metrics();
-        for (index, place) in sensitivity.places.iter().enumerate() {
+        for (index, combination) in sensitivity.combinations.iter().enumerate() {
             for name in sensitivity.metrics() {
                 let Some((_, metric)) = metrics.iter().find(|(known, _)| *known == name) else { continue };
-                let number =
-                    if sensitivity.places.len() > 1 { format!("-{}", index + 1) } else { String::new() };
+                let number = if sensitivity.combinations.len() > 1 {
+                    format!("-{}", index + 1)
+                } else {
+                    String::new()
+                };
                 let chart = format!("{}-sensitivity-{name}{number}.svg", parts.name);
-                match sensitivity.effects(place, name, results) {
+                match sensitivity.effects(combination, name, results) {
                     Ok(effects) => {
-                        self.add_metric((name, *metric), place, effects, chart, &mut rows, experiment)
+                        self.add_metric((name, *metric), combination, effects, chart, &mut rows, experiment)
                     }
                     Err(why) => {
                         self.gaps = true;
-                        let at = at(place, &Names::of(experiment));
+                        let at = at(combination, &Names::of(experiment));
                         let _ = writeln!(self.text, "{at}{name}: no value: {why}\n");
                         self.objects.push(json!({ "experiment": parts.name, "metric": name, "error": why }));
                     }
@@ -144,14 +147,14 @@ impl Shown {
     fn add_metric(
         &mut self,
         (name, metric): (&str, &Metric),
-        place: &Place,
+        combination: &Combination,
         effects: Effects,
         chart: String,
         rows: &mut Vec<Vec<String>>,
         experiment: &Experiment,
     ) {
         let parts = experiment.parts();
-        let (unit, at, base) = (&metric.unit, at(place, &Names::of(experiment)), effects.base);
+        let (unit, at, base) = (&metric.unit, at(combination, &Names::of(experiment)), effects.base);
         let _ = writeln!(self.text, "{at}{}: {} {unit} unchanged", metric.title(name), number(base));
         self.text.push_str(&table(&effects));
         self.text.push('\n');
@@ -173,7 +176,7 @@ impl Shown {
             row
         }));
         let settings: serde_json::Map<_, _> =
-            place.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+            combination.settings.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         let end = |(setting, value): &(longma_lab::Setting, Result<f64, String>)| json!({ "parameter": setting, "value": value.as_ref().ok(), "error": value.as_ref().err() });
         let effect = |effect: &Effect| {
             json!({ "parameter": effect.parameter, "value": effect.value, "source": effect.source,
@@ -201,8 +204,8 @@ fn text_of(value: &Option<impl ToString>) -> String {
 }
 
 /// The settings of the other parameters, as named in tables, followed by a comma.
-fn at(place: &Place, names: &Names) -> String {
-    let label = names.label(place.settings.iter().map(|(name, value)| (name, value)));
+fn at(combination: &Combination, names: &Names) -> String {
+    let label = names.label(combination.settings.iter().map(|(name, value)| (name, value)));
     if label.is_empty() { label } else { label + ", " }
 }
 

@@ -30,7 +30,7 @@ pub fn runs_options(options: &Options) -> runs::Options {
 
 /// The layout of the map on a device. A device without a map is treated as if it had a tree.
 pub fn layout_of(device: &Device) -> Fallible<Layout> {
-    // Formatting for a tree keeps some of the zones that hold the manifest of runs.
+    // Look for a tree first: formatting for a tree can leave an older manifest of runs in its zones.
     let is_runs = Store::info(device).is_err() && runs::Store::is_on(device)?;
     Ok(if is_runs { Layout::Runs } else { Layout::Tree })
 }
@@ -85,7 +85,7 @@ impl Map {
             Self::Runs(map) => {
                 let mut batch = runs::Batch::new();
                 batch.put(key, value);
-                apply_with_patience(map, &batch)?;
+                apply_with_retries(map, &batch)?;
             }
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Map {
 }
 
 /// Applies a batch. Retries while a merge frees space: each attempt does a part of the merge.
-fn apply_with_patience(map: &runs::Store<Device>, batch: &runs::Batch) -> runs::Result<()> {
+fn apply_with_retries(map: &runs::Store<Device>, batch: &runs::Batch) -> runs::Result<()> {
     let mut applied = map.apply(batch);
     for _ in 0..MAX_ATTEMPTS {
         if !matches!(applied, Err(runs::Error::Full { is_merging: true, .. })) {
@@ -152,7 +152,7 @@ pub fn load_runs(
     for (key, value) in records {
         let record = key.len() + value.len() + 16;
         if !batch.is_empty() && (batch.len() == limit as usize || bytes + record > map.longest_batch()) {
-            apply_with_patience(map, &batch)?;
+            apply_with_retries(map, &batch)?;
             loaded += batch.len() as u64;
             batch.clear();
             bytes = 0;
@@ -160,7 +160,7 @@ pub fn load_runs(
         batch.put(&key, &value);
         bytes += record;
     }
-    apply_with_patience(map, &batch)?;
+    apply_with_retries(map, &batch)?;
     map.sync()?;
     Ok(loaded + batch.len() as u64)
 }

@@ -57,7 +57,7 @@ pub use rehearse::RehearsalReport;
 pub use report::pdf;
 pub use report::{Chapter, FigureFile, Section, figures, page, page_with, tornado};
 pub use sensitivity::{
-    Effect, Effects, Estimate, Place, Sensitivity, SensitivityError, Variations, estimates,
+    Combination, Effect, Effects, Estimate, Sensitivity, SensitivityError, Variations, estimates,
 };
 pub use setting::Setting;
 pub use store::{Contradiction, InvalidLine, Merged, Record, Results, Store, StoreError, Writer};

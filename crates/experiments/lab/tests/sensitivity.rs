@@ -40,10 +40,10 @@ fn each_estimate_is_varied_alone_and_the_largest_effect_is_first() {
     let folder = tempfile::tempdir().unwrap();
     let plan = Sensitivity::plan(&experiment, false, &Variations::default(), &registry, "1").unwrap();
     assert_eq!(plan.metrics().collect::<Vec<_>>(), ["rate"], "a formula over several points has no value");
-    assert_eq!(plan.places.len(), 1);
+    assert_eq!(plan.combinations.len(), 1);
     let run =
         plan.campaign.run(&Store::new(folder.path()), &registry, &Options::default(), &(), &Stop::default());
-    let effects = plan.effects(&plan.places[0], "rate", &run.unwrap().results).unwrap();
+    let effects = plan.effects(&plan.combinations[0], "rate", &run.unwrap().results).unwrap();
     assert!((effects.base - 2000.0 / 1.25).abs() < 1e-9);
     let names: Vec<_> = effects.effects.iter().map(|effect| &*effect.parameter).collect();
     assert_eq!(names, ["n", "machine.cores.la464.rob_entries"]);

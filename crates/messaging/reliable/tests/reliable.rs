@@ -99,7 +99,7 @@ impl Link {
 }
 
 /// A long time-out, because on this wire a peer can be silent for seconds by chance.
-fn patient() -> Config {
+fn long_time_outs() -> Config {
     let long = Duration::from_secs(120);
     Config { give_up_after: long, blocked_after: long, ..Config::default() }
 }
@@ -162,7 +162,7 @@ fn a_hundred_thousand_or_ten_million_messages_arrive_once_complete_and_in_order(
         Ok(text) => text.parse().expect("LONGMA_WIRE_MESSAGES is a number"),
         Err(_) => 100_000,
     };
-    let link = exchange(patient(), BAD, 1, count / 2, 4096);
+    let link = exchange(long_time_outs(), BAD, 1, count / 2, 4096);
     for end in &link.ends {
         let statistics = end.as_ref().unwrap().statistics();
         assert!(statistics.sent_again > 0 && statistics.duplicates > 0 && statistics.early > 0);
@@ -183,7 +183,7 @@ fn a_fault_free_network_needs_no_retransmission() {
 #[test]
 fn megabyte_messages_arrive_with_ten_percent_packet_loss() {
     let faults = Faults { drop: 100_000, ..Faults::default() };
-    exchange(patient(), faults, 4, 8, 1 << 20);
+    exchange(long_time_outs(), faults, 4, 8, 1 << 20);
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_path_that_drops_large_packets_is_reported_as_blocked() {
 fn a_close_reaches_the_peer_even_over_a_bad_wire() {
     for seed in 0..50 {
         let faults = Faults { drop: 200_000, ..Faults::default() };
-        let mut link = Link::open(patient(), faults, seed);
+        let mut link = Link::open(long_time_outs(), faults, seed);
         let now = link.now;
         link.end(0).close(now);
         link.run_until("the end of the closing side", |link| link.end(0).is_over());

@@ -12,7 +12,7 @@ use longma_trace::{BlockNumber, Blocks, Record, Trace};
 
 use crate::{
     announce,
-    branch::{Direction, IndirectTargets, Outcome, ReturnStack, TargetBuffer},
+    branch::{Direction, IndirectTargets, ResolvedBranch, ReturnStack, TargetBuffer},
     instruction_counts::Reached,
     model_error::ModelError,
     operations::{Branch, BranchKind, DecodedBlock, MicroOperation},
@@ -455,7 +455,8 @@ impl FrontEnd {
             BranchKind::None => true,
             BranchKind::Conditional => {
                 self.counts.conditional += 1;
-                let predicted = self.direction.resolve(Outcome { address, target: branch.target, taken });
+                let predicted =
+                    self.direction.resolve(ResolvedBranch { address, target: branch.target, taken });
                 self.counts.conditional_mispredicted += u64::from(predicted != taken);
                 self.indirect.note_conditional(taken);
                 predicted == taken

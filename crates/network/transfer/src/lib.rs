@@ -23,7 +23,7 @@ const VERSION: u8 = 1;
 /// Bytes of one call.
 const BLOCK: usize = 256 << 10;
 /// How long a peer may stay silent. A congested sender may need some seconds to detect the end of its time.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SILENCE_LIMIT: Duration = Duration::from_secs(10);
 /// Number of clients that the server serves at once.
 const MAX_CLIENTS: usize = 128;
 
@@ -109,7 +109,7 @@ impl Request {
 /// If the server cannot be reached or ends early, or the kernel cannot send without copies.
 pub fn run(server: impl ToSocketAddrs, request: &Request) -> Result<Report, TransferError> {
     let mut stream = TcpStream::connect(server)?;
-    patient(&stream)?;
+    limit_silence(&stream)?;
     stream.write_all(&request.encode())?;
     match request.sender {
         Sender::Server => receive(&mut stream),
@@ -145,7 +145,7 @@ pub fn serve(listener: &TcpListener) -> io::Result<()> {
 }
 
 fn serve_one(mut stream: TcpStream) -> Result<(), TransferError> {
-    patient(&stream)?;
+    limit_silence(&stream)?;
     let mut bytes = [0; REQUEST_BYTES];
     stream.read_exact(&mut bytes)?;
     let request = Request::decode(bytes).ok_or(TransferError::Peer)?;
@@ -160,9 +160,9 @@ fn serve_one(mut stream: TcpStream) -> Result<(), TransferError> {
     }
 }
 
-fn patient(stream: &TcpStream) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))
+fn limit_silence(stream: &TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(SILENCE_LIMIT))?;
+    stream.set_write_timeout(Some(SILENCE_LIMIT))
 }
 
 /// Receives until the sender closes its direction.
@@ -174,7 +174,7 @@ fn receive(stream: &mut TcpStream) -> Result<Report, TransferError> {
     }
     let begin = Instant::now();
     // A sender that never ends is cut off.
-    while begin.elapsed() < MAX_DURATION + PATIENCE {
+    while begin.elapsed() < MAX_DURATION + SILENCE_LIMIT {
         match stream.read(&mut block)? {
             0 => return Ok(Report { bytes, elapsed: begin.elapsed(), completions: None }),
             more => bytes += more as u64,
@@ -189,7 +189,7 @@ fn send(stream: &mut TcpStream, request: &Request) -> Result<Option<Completions>
     let begin = Instant::now();
     let mut completions = None;
     if request.zero_copy {
-        let mut sender = ZeroCopySender::new(stream, PATIENCE).map_err(TransferError::NoZeroCopy)?;
+        let mut sender = ZeroCopySender::new(stream, SILENCE_LIMIT).map_err(TransferError::NoZeroCopy)?;
         while begin.elapsed() < request.duration {
             sender.send(&block)?;
         }

@@ -33,15 +33,15 @@ pub struct Completions {
 pub struct ZeroCopySender<'a> {
     stream: &'a TcpStream,
     completions: Completions,
-    patience: Duration,
+    stall_limit: Duration,
 }
 
 impl<'a> ZeroCopySender<'a> {
-    /// Prepares a socket. `patience` is how long it may send nothing.
+    /// Prepares a socket. `stall_limit` is how long it may send nothing.
     ///
     /// # Errors
     /// The kernel's error if it does not support this.
-    pub fn new(stream: &'a TcpStream, patience: Duration) -> io::Result<Self> {
+    pub fn new(stream: &'a TcpStream, stall_limit: Duration) -> io::Result<Self> {
         let on: libc::c_int = 1;
         // SAFETY: the option's value is an integer that outlives the call.
         let status = unsafe {
@@ -56,7 +56,7 @@ impl<'a> ZeroCopySender<'a> {
         if status < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(Self { stream, completions: Completions::default(), patience })
+        Ok(Self { stream, completions: Completions::default(), stall_limit })
     }
 
     /// Sends a part of `data`, which must stay unchanged until [`ZeroCopySender::finish`] returns.
@@ -71,7 +71,7 @@ impl<'a> ZeroCopySender<'a> {
                 Ok(_) => break,
                 Err(Errno::EINTR) => {}
                 // There is no memory for another report.
-                Err(Errno::ENOBUFS) if begin.elapsed() < self.patience => {
+                Err(Errno::ENOBUFS) if begin.elapsed() < self.stall_limit => {
                     self.look()?;
                     std::thread::sleep(NAP);
                 }
@@ -93,7 +93,7 @@ impl<'a> ZeroCopySender<'a> {
     pub fn finish(mut self) -> io::Result<Completions> {
         let begin = Instant::now();
         while self.completions.completed < self.completions.sends {
-            if begin.elapsed() > self.patience {
+            if begin.elapsed() > self.stall_limit {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             self.look()?;

@@ -182,7 +182,7 @@ impl<D: ZonedDevice> Committer<'_, D> {
         let units: usize = jobs.iter().map(|job| job.units().len()).sum();
         if self.commit_together(&mut jobs).is_err() {
             for (job, start) in jobs.iter_mut().zip(starts) {
-                job.output.take_back(start);
+                job.output.truncate(start);
                 for unit in job.units() {
                     self.commit_alone(job, unit);
                 }
@@ -218,7 +218,7 @@ impl<D: ZonedDevice> Committer<'_, D> {
         match committed {
             Ok(()) => self.watches.changed(changed.iter().map(Vec::as_slice)),
             Err(refusal) => {
-                job.output.take_back(start);
+                job.output.truncate(start);
                 job.output.error(&format!("ERR {refusal}"));
             }
         }

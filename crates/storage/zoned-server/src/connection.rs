@@ -135,7 +135,7 @@ impl<'s, D: ZonedDevice> Connection<'s, D> {
     fn takes_requests(&self) -> bool {
         self.next == Next::Continue
             && self.output.unsent().len() < self.shared.limits.reply_bytes
-            && !self.output.is_pressed()
+            && !self.output.is_over_budget()
     }
 
     /// Waits until the connection is ready or a deadline has passed.

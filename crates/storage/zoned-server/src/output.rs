@@ -25,7 +25,7 @@ pub(crate) struct Output {
     share: Share,
     overflow: Option<String>,
     /// Whether the budget was exhausted when a reply was added, and most replies are still unsent.
-    is_pressed: bool,
+    is_over_budget: bool,
     protocol: Protocol,
 }
 
@@ -48,7 +48,7 @@ impl Output {
             longest,
             share: Share::new(budget),
             overflow: None,
-            is_pressed: false,
+            is_over_budget: false,
             protocol: Protocol::default(),
         }
     }
@@ -81,35 +81,35 @@ impl Output {
             self.sent = 0;
             self.shrink();
         }
-        self.is_pressed &= self.unsent().len() > FREE_BYTES / 2;
+        self.is_over_budget &= self.unsent().len() > FREE_BYTES / 2;
         self.reply = self.bytes.len();
     }
 
-    /// Begins a reply. Returns its offset, for [`Output::take_back`].
+    /// Begins a reply. Returns its offset, for [`Output::truncate`].
     pub fn begin(&mut self) -> usize {
         self.reply = self.bytes.len();
         self.reply
     }
 
-    /// Removes all bytes from offset `place` on.
-    pub fn take_back(&mut self, place: usize) {
-        self.bytes.truncate(place);
+    /// Removes all bytes from offset `offset` on.
+    pub fn truncate(&mut self, offset: usize) {
+        self.bytes.truncate(offset);
         self.overflow = None;
-        self.reply = place;
+        self.reply = offset;
         self.shrink();
     }
 
-    /// Completes the reply that began at offset `place`. Replaces it with an error if it `failed` or did not fit.
-    pub fn complete(&mut self, place: usize, failed: Option<String>) {
+    /// Completes the reply that began at offset `offset`. Replaces it with an error if it `failed` or did not fit.
+    pub fn complete(&mut self, offset: usize, failed: Option<String>) {
         if let Some(reason) = failed.or_else(|| self.overflow.clone()) {
-            self.take_back(place);
+            self.truncate(offset);
             self.error(&format!("ERR {reason}"));
         }
     }
 
     /// Whether the client must read before its next request is executed, because the budget is exhausted.
-    pub fn is_pressed(&self) -> bool {
-        self.is_pressed
+    pub fn is_over_budget(&self) -> bool {
+        self.is_over_budget
     }
 
     /// Releases memory if the remaining replies need much less.
@@ -139,7 +139,7 @@ impl Output {
         let needed = self.bytes.len() + more;
         if needed > self.bytes.capacity() && !self.grow(needed) {
             self.overflow = Some("the buffers of all clients together are full: try again later".into());
-            self.is_pressed = true;
+            self.is_over_budget = true;
             return false;
         }
         true
@@ -176,13 +176,13 @@ impl Output {
 
     /// An error. `text` begins with the code of the error, such as `ERR`. It is sent even if the limits are reached.
     pub fn error(&mut self, text: &str) {
-        let place = self.begin();
-        self.take_back(place);
+        let offset = self.begin();
+        self.truncate(offset);
         let text = longma_text::sanitize(text);
         let needed = self.bytes.len() + text.len() + 3;
         if needed > self.bytes.capacity() && !self.grow(needed) {
             // Reserve exactly, because a vector that grows by itself doubles its capacity.
-            self.is_pressed = true;
+            self.is_over_budget = true;
             self.bytes.reserve_exact(text.len() + 3);
         }
         let _ = write!(self.bytes, "-{text}\r\n");
@@ -275,14 +275,14 @@ impl Output {
             longest: self.longest,
             share: self.share.sibling(),
             overflow: None,
-            is_pressed: false,
+            is_over_budget: false,
             protocol: self.protocol,
         }
     }
 
     /// Appends a part of the current reply.
     pub fn append(&mut self, part: Self) {
-        self.is_pressed |= part.is_pressed;
+        self.is_over_budget |= part.is_over_budget;
         if let Some(reason) = part.overflow {
             self.overflow.get_or_insert(reason);
         } else if self.has_room(part.bytes.len()) {
@@ -350,10 +350,10 @@ mod tests {
     fn errors_that_are_not_read_take_no_memory_beyond_the_account() {
         let mut output = Output::new(&Budget::new(0), 1 << 20);
         let mut errors = 0;
-        while !output.is_pressed() {
-            let place = output.begin();
+        while !output.is_over_budget() {
+            let offset = output.begin();
             output.bulk(&[0; 2 * FREE_BYTES]);
-            output.complete(place, None);
+            output.complete(offset, None);
             errors += 1;
             if output.unsent().len() < FREE_BYTES / 2 {
                 // A client with few unread replies is served.
@@ -363,7 +363,7 @@ mod tests {
         assert!(errors > 100, "{errors}");
         assert!(output.bytes.capacity() <= FREE_BYTES, "{} bytes", output.bytes.capacity());
         output.mark_sent(output.unsent().len());
-        assert!(!output.is_pressed() && output.bytes.capacity() <= KEPT_BYTES);
+        assert!(!output.is_over_budget() && output.bytes.capacity() <= KEPT_BYTES);
     }
 
     #[test]
@@ -372,12 +372,12 @@ mod tests {
         for (longest, reason) in [(1000, "longer than 1000"), (usize::MAX / 2, "buffers of all clients")] {
             let mut output = Output::new(&budget, longest);
             output.simple("OK");
-            let place = output.begin();
+            let offset = output.begin();
             for _ in 0..100 {
                 output.bulk(&[1; 4000]);
             }
             assert!(output.overflow().unwrap().contains(reason));
-            output.take_back(place);
+            output.truncate(offset);
             output.error("ERR");
             assert_eq!(output.unsent(), b"+OK\r\n-ERR\r\n");
             output.mark_sent(11);

@@ -38,13 +38,13 @@ pub struct Sensitivity<'a> {
     /// The points of all settings.
     pub campaign: Campaign<'a>,
     /// The settings of the other parameters, which are examined independently.
-    pub places: Vec<Place>,
+    pub combinations: Vec<Combination>,
     metrics: Vec<String>,
 }
 
 /// A combination of values of the swept parameters.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct Combination {
     /// The values.
     pub settings: Settings,
     /// Index of its unchanged point.
@@ -61,7 +61,7 @@ struct Varied {
     ends: Vec<(Setting, usize)>,
 }
 
-/// The values of a metric at a place.
+/// The values of a metric for a combination.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Effects {
     /// The value of the unchanged point.
@@ -84,7 +84,7 @@ pub struct Effect {
 }
 
 impl Effect {
-    /// The largest difference between two values of the metric, among them `base`.
+    /// The largest difference between two values of the metric, including `base`.
     pub fn span(&self, base: f64) -> f64 {
         let values = self.ends.iter().filter_map(|(_, value)| value.as_ref().ok()).copied().chain([base]);
         let (low, high) =
@@ -123,10 +123,10 @@ impl<'a> Sensitivity<'a> {
         let patterns = patterns(experiment, variations);
         let mut unmatched: BTreeSet<&str> =
             patterns.iter().flat_map(|all| all.iter().map(String::as_str)).collect();
-        let at = fixed_places(experiment, quick, variations)?;
+        let at = fixed_values(experiment, quick, variations)?;
         let ranges = ranges(experiment);
         let is_fixed = |name: &str| at.contains_key(name) || ranges.contains_key(name);
-        let (mut points, mut places) = (Vec::new(), Vec::new());
+        let (mut points, mut combinations) = (Vec::new(), Vec::new());
         for mut settings in experiment.combinations_except(quick, &is_fixed) {
             settings.extend(at.clone());
             let point = |varied: &Settings, shown: &[(&str, Setting)]| {
@@ -154,28 +154,28 @@ impl<'a> Sensitivity<'a> {
                 }
                 varied.push(Varied { parameter, value, source, ends: indices });
             }
-            places.push(Place { settings, base: base_index, varied });
+            combinations.push(Combination { settings, base: base_index, varied });
         }
         if let Some(pattern) = unmatched.first() {
             return Err(SensitivityError::Nothing(format!(
                 "there is nothing to vary as `{pattern}`: no such parameter of the machines has a source of the kind `estimate`"
             )));
         }
-        if places.iter().all(|place| place.varied.is_empty()) {
+        if combinations.iter().all(|combination| combination.varied.is_empty()) {
             let name = &experiment.parts().name;
             return Err(SensitivityError::Nothing(format!(
                 "{name} has nothing to vary: no machine with a matching source of the kind `estimate`, and no [sensitivity.ranges]"
             )));
         }
         let campaign = Campaign { experiment, points, quick, shortened: BTreeSet::new() };
-        Ok(Self { campaign, places, metrics })
+        Ok(Self { campaign, combinations, metrics })
     }
 
     /// Number of points that failed, or whose results are missing. Factors that do not give a valid machine are not
     /// counted: nothing can be run with them.
     pub fn failed(&self, results: &Results) -> usize {
         let ranges = ranges(self.campaign.experiment);
-        let varied = self.places.iter().flat_map(|place| &place.varied);
+        let varied = self.combinations.iter().flat_map(|combination| &combination.varied);
         let by_factor = varied.filter(|one| !ranges.contains_key(&one.parameter)).flat_map(|one| &one.ends);
         let by_factor: BTreeSet<usize> = by_factor.map(|(_, index)| *index).collect();
         let has_failed = |(index, point): &(usize, &Point)| {
@@ -190,11 +190,16 @@ impl<'a> Sensitivity<'a> {
         self.metrics.iter().map(String::as_str)
     }
 
-    /// The effects on `metric` at `place`.
+    /// The effects on `metric` for `combination`.
     ///
     /// # Errors
     /// Why the unchanged point has no value.
-    pub fn effects(&self, place: &Place, metric: &str, results: &Results) -> Result<Effects, String> {
+    pub fn effects(
+        &self,
+        combination: &Combination,
+        metric: &str,
+        results: &Results,
+    ) -> Result<Effects, String> {
         let metrics = self.campaign.experiment.metrics();
         let of = metrics.iter().find(|(name, _)| *name == metric).map(|(_, metric)| *metric);
         let value = |point: &Point| -> Result<f64, String> {
@@ -204,7 +209,7 @@ impl<'a> Sensitivity<'a> {
             }
             of.and_then(|of| of.value(metric, record)).ok_or_else(|| "there is no such metric".into())
         };
-        let base = value(&self.campaign.points[place.base])?;
+        let base = value(&self.campaign.points[combination.base])?;
         let effect = |varied: &Varied| Effect {
             parameter: varied.parameter.clone(),
             value: varied.value.clone(),
@@ -215,7 +220,7 @@ impl<'a> Sensitivity<'a> {
                 .map(|(end, index)| (end.clone(), value(&self.campaign.points[*index])))
                 .collect(),
         };
-        let mut effects: Vec<Effect> = place.varied.iter().map(effect).collect();
+        let mut effects: Vec<Effect> = combination.varied.iter().map(effect).collect();
         effects.sort_by(|a, b| {
             b.span(base).total_cmp(&a.span(base)).then_with(|| a.parameter.cmp(&b.parameter))
         });
@@ -245,7 +250,7 @@ fn metrics(experiment: &Experiment, variations: &Variations) -> Result<Vec<Strin
 
 /// The values of the swept parameters that do not vary: selected ones, those of the file, and the first one of each
 /// parameter that repeats a measurement.
-fn fixed_places(
+fn fixed_values(
     experiment: &Experiment,
     quick: bool,
     variations: &Variations,

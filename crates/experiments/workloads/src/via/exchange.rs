@@ -97,7 +97,7 @@ pub struct Endpoint {
 
 /// Result of a step.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Step {
+pub enum StepResult {
     /// No work was pending.
     Idle,
     /// Progress was made.
@@ -287,7 +287,7 @@ impl Role {
     ///
     /// # Errors
     /// If the VI does not accept a descriptor, or if one completed with an error.
-    pub fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
+    pub fn step(&mut self, end: &Endpoint) -> Result<StepResult, ExchangeError> {
         match self {
             Role::Pinger(side) => side.step(end),
             Role::Echoer(side) => side.step(end),
@@ -317,7 +317,7 @@ pub struct Pinger {
 }
 
 impl Pinger {
-    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
+    fn step(&mut self, end: &Endpoint) -> Result<StepResult, ExchangeError> {
         let received_completion =
             if self.in_flight.is_some() || !self.started { end.received()? } else { None };
         if received_completion.is_some() {
@@ -327,7 +327,7 @@ impl Pinger {
                 }
                 if self.count == self.request.total() {
                     while end.sent()?.is_some() {}
-                    return Ok(Step::Finished(std::mem::take(&mut self.times)));
+                    return Ok(StepResult::Finished(std::mem::take(&mut self.times)));
                 }
             }
             // Either the server is ready, or its answer has arrived: send the next ping.
@@ -336,7 +336,7 @@ impl Pinger {
         } else if !self.started || self.in_flight.is_some() {
             let collected = end.sent()?.is_some();
             self.sent += u64::from(collected);
-            return Ok(if collected { Step::Moved } else { Step::Idle });
+            return Ok(if collected { StepResult::Moved } else { StepResult::Idle });
         }
         while self.count.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
             self.sent += 1;
@@ -344,7 +344,7 @@ impl Pinger {
         self.in_flight = Some(end.clock.now());
         self.count += 1;
         end.post_send(self.request.bytes, None)?;
-        Ok(Step::Moved)
+        Ok(StepResult::Moved)
     }
 }
 
@@ -358,7 +358,7 @@ pub struct Echoer {
 }
 
 impl Echoer {
-    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
+    fn step(&mut self, end: &Endpoint) -> Result<StepResult, ExchangeError> {
         if self.count < self.request.total() && end.received()?.is_some() {
             self.count += 1;
             end.post_send(self.request.bytes, None)?;
@@ -366,15 +366,15 @@ impl Echoer {
             while self.count.saturating_sub(self.sent) >= MAX_UNCOLLECTED && end.sent()?.is_some() {
                 self.sent += 1;
             }
-            return Ok(Step::Moved);
+            return Ok(StepResult::Moved);
         }
         if end.sent()?.is_none() {
-            return Ok(Step::Idle);
+            return Ok(StepResult::Idle);
         }
         self.sent += 1;
         // The total includes the ready message.
         let over = self.sent == self.request.total() + 1;
-        Ok(if over { Step::Finished(Vec::new()) } else { Step::Moved })
+        Ok(if over { StepResult::Finished(Vec::new()) } else { StepResult::Moved })
     }
 }
 
@@ -390,7 +390,7 @@ pub struct StreamSender {
 }
 
 impl StreamSender {
-    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
+    fn step(&mut self, end: &Endpoint) -> Result<StepResult, ExchangeError> {
         let mut progressed = false;
         // The first completion is the request itself.
         while end.sent()?.is_some() {
@@ -410,7 +410,7 @@ impl StreamSender {
                 self.receives.post_next(end)?;
                 self.allowed += u64::from(received_completion.immediate.unwrap_or(DEPTH));
                 if received_completion.immediate == Some(0) {
-                    return Ok(Step::Finished(vec![end.clock.now() - self.begin]));
+                    return Ok(StepResult::Finished(vec![end.clock.now() - self.begin]));
                 }
             }
         }
@@ -424,7 +424,7 @@ impl StreamSender {
             self.posted += 1;
             progressed = true;
         }
-        Ok(if progressed { Step::Moved } else { Step::Idle })
+        Ok(if progressed { StepResult::Moved } else { StepResult::Idle })
     }
 }
 
@@ -440,7 +440,7 @@ pub struct StreamReceiver {
 }
 
 impl StreamReceiver {
-    fn step(&mut self, end: &Endpoint) -> Result<Step, ExchangeError> {
+    fn step(&mut self, end: &Endpoint) -> Result<StepResult, ExchangeError> {
         let total = self.request.total();
         let mut progressed = false;
         while self.count < total && end.received()?.is_some() {
@@ -466,8 +466,8 @@ impl StreamReceiver {
             progressed = true;
         }
         if self.count == total && self.sent == self.posted + 1 {
-            return Ok(Step::Finished(Vec::new()));
+            return Ok(StepResult::Finished(Vec::new()));
         }
-        Ok(if progressed { Step::Moved } else { Step::Idle })
+        Ok(if progressed { StepResult::Moved } else { StepResult::Idle })
     }
 }

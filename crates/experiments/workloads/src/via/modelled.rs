@@ -1,7 +1,7 @@
 //! Runs both endpoints of a measurement in this process, on the modelled Myrinet in simulated time. The endpoints run
 //! the same code as on a real network.
 
-use super::exchange::{Clock, Endpoint, ExchangeError, MeasurementRequest, Role, Step};
+use super::exchange::{Clock, Endpoint, ExchangeError, MeasurementRequest, Role, StepResult};
 use longma_topology::Machine;
 use longma_via::{Address, Error, Nic, Reliability};
 use longma_via_myrinet::Parameters;
@@ -104,16 +104,16 @@ impl Modelled {
             let mut progressed = false;
             if times.is_none() {
                 match client_role.step(client)? {
-                    Step::Idle => {}
-                    Step::Moved => progressed = true,
-                    Step::Finished(found) => (times, progressed) = (Some(found), true),
+                    StepResult::Idle => {}
+                    StepResult::Moved => progressed = true,
+                    StepResult::Finished(found) => (times, progressed) = (Some(found), true),
                 }
             }
             if !served {
                 match serving.step(server)? {
-                    Step::Idle => {}
-                    Step::Moved => progressed = true,
-                    Step::Finished(_) => (served, progressed) = (true, true),
+                    StepResult::Idle => {}
+                    StepResult::Moved => progressed = true,
+                    StepResult::Finished(_) => (served, progressed) = (true, true),
                 }
             }
             polls = polls.wrapping_add(1);

@@ -1,7 +1,7 @@
 //! One endpoint of a measurement on a real network: opens the NIC, connects, and drives the state machine of
 //! `exchange`.
 
-use super::exchange::{Clock, Endpoint, ExchangeError, Measure, MeasurementRequest, Role, Step};
+use super::exchange::{Clock, Endpoint, ExchangeError, Measure, MeasurementRequest, Role, StepResult};
 use longma_via::provider::af_xdp::AfXdp;
 use longma_via::provider::shared_memory::{Settings, SharedMemory};
 use longma_via::provider::udp::Udp;
@@ -166,9 +166,9 @@ fn drive(mut side: Role, end: &Endpoint, limits: &Limits<'_>) -> Result<Vec<u64>
     loop {
         let mut slept = false;
         match side.step(end)? {
-            Step::Finished(times) => return Ok(times),
-            Step::Idle => slept = idle.sleep_if_idle(),
-            Step::Moved => idle = Idle::default(),
+            StepResult::Finished(times) => return Ok(times),
+            StepResult::Idle => slept = idle.sleep_if_idle(),
+            StepResult::Moved => idle = Idle::default(),
         }
         polls = polls.wrapping_add(1);
         if polls.is_multiple_of(1024) || end.sleeps || slept {

@@ -66,8 +66,8 @@ impl Refreshes {
         let owed = (at - self.due) / trefi + 1;
         let newest_due = self.due + (owed - 1) * trefi;
         let idle_from = self.busy_until.max(self.end);
-        let patience = trfc * (MAX_POSTPONED - owed.min(MAX_POSTPONED)) / MAX_POSTPONED;
-        let first = (idle_from + patience).max(self.due);
+        let delay = trfc * (MAX_POSTPONED - owed.min(MAX_POSTPONED)) / MAX_POSTPONED;
+        let first = (idle_from + delay).max(self.due);
         let performed = if first < at {
             let performed = (at - first).div_ceil(trfc).min(owed);
             let begin = first + (performed - 1) * trfc;

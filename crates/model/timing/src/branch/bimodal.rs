@@ -2,7 +2,7 @@
 //!
 //! Source: Smith, A Study of Branch Prediction Strategies (ISCA 1981).
 
-use super::{Counters, Outcome, Predict};
+use super::{Counters, Predict, ResolvedBranch};
 
 /// A bimodal predictor.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ impl Bimodal {
 }
 
 impl Predict for Bimodal {
-    fn resolve(&mut self, outcome: Outcome) -> bool {
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         let index = outcome.address >> 2;
         let predicted = self.0.predicts_taken(index);
         self.0.learn(index, outcome.taken);

@@ -2,7 +2,7 @@
 //!
 //! Source: McFarling, Combining Branch Predictors (DEC WRL TN-36, 1993).
 
-use super::{Counters, Outcome, Predict, ones};
+use super::{Counters, Predict, ResolvedBranch, ones};
 
 /// A gshare predictor.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Gshare {
 }
 
 impl Predict for Gshare {
-    fn resolve(&mut self, outcome: Outcome) -> bool {
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         // The history is XORed with the high bits of the index, in which adjacent branches differ least.
         let index = outcome.address >> 2 ^ self.history << (self.counters.len_bits() - self.history_bits);
         let predicted = self.counters.predicts_taken(index);

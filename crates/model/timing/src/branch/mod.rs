@@ -22,7 +22,7 @@ const MAX_TABLE_ENTRIES: u32 = 1 << 24;
 
 /// A resolved conditional branch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outcome {
+pub(crate) struct ResolvedBranch {
     /// The branch's address.
     pub address: u64,
     /// Target if taken.
@@ -34,7 +34,7 @@ pub(crate) struct Outcome {
 /// A direction predictor. It is updated immediately: the delay between prediction and update is not modelled.
 trait Predict {
     /// Returns the prediction for the branch and then trains with its outcome.
-    fn resolve(&mut self, outcome: Outcome) -> bool;
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool;
 }
 
 /// Static prediction: backward branches are taken, as in loops.
@@ -42,7 +42,7 @@ trait Predict {
 struct BackwardTaken;
 
 impl Predict for BackwardTaken {
-    fn resolve(&mut self, outcome: Outcome) -> bool {
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         outcome.target < outcome.address
     }
 }
@@ -92,7 +92,7 @@ impl Direction {
 
     /// Returns the prediction for the branch and then trains with its outcome.
     #[inline]
-    pub fn resolve(&mut self, outcome: Outcome) -> bool {
+    pub fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         match &mut self.0 {
             Kind::Static(p) => p.resolve(outcome),
             Kind::Bimodal(p) => p.resolve(outcome),

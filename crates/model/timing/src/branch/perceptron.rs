@@ -3,7 +3,7 @@
 //!
 //! Source: Jimenez and Lin, Dynamic Branch Prediction with Perceptrons (HPCA 2001).
 
-use super::{Outcome, Predict, ones};
+use super::{Predict, ResolvedBranch, ones};
 
 /// Default history length, branches: within the 12 to 62 of the paper's table 1.
 const DEFAULT_HISTORY_BITS: u32 = 28;
@@ -40,7 +40,7 @@ impl Perceptron {
 }
 
 impl Predict for Perceptron {
-    fn resolve(&mut self, outcome: Outcome) -> bool {
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         let width = self.history_bits as usize + 1;
         let row = (outcome.address >> 2) as usize % self.rows;
         let weights = &mut self.weights[row * width..][..width];

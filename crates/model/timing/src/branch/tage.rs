@@ -5,7 +5,7 @@
 
 use std::hint::select_unpredictable;
 
-use super::{Counters, Outcome, Predict};
+use super::{Counters, Predict, ResolvedBranch};
 
 /// Number of tagged tables.
 const TABLES: usize = 6;
@@ -290,7 +290,7 @@ impl Tage {
     }
 
     #[inline(always)]
-    fn learn(&mut self, lookup: &Lookup, outcome: Outcome) {
+    fn learn(&mut self, lookup: &Lookup, outcome: ResolvedBranch) {
         let taken = outcome.taken;
         let right = lookup.provider_taken == taken;
         let differ = lookup.provider_taken != lookup.alternative_taken;
@@ -314,7 +314,7 @@ impl Tage {
 
     /// Allocates an entry for the branch in one table with a longer history than that of the entry at `provider`.
     #[cold]
-    fn allocate(&mut self, provider: usize, outcome: Outcome) {
+    fn allocate(&mut self, provider: usize, outcome: ResolvedBranch) {
         let key = self.key(outcome.address);
         let (size, none) = (self.size, self.entries.len() - 1);
         let longer = |table: &usize| provider == none || *table > provider / size;
@@ -362,7 +362,7 @@ impl Tage {
 }
 
 impl Predict for Tage {
-    fn resolve(&mut self, outcome: Outcome) -> bool {
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         let lookup = self.lookup(outcome.address);
         self.learn(&lookup, outcome);
         self.remember(outcome.taken);

@@ -8,7 +8,9 @@ use longma_topology::parts::IndirectPredictor;
 fn accuracy(kind: Predictor, outcomes: impl Iterator<Item = (u64, bool)>) -> f64 {
     let mut direction = Direction::new(kind, Some(16384), None).unwrap();
     let right: Vec<bool> = outcomes
-        .map(|(address, taken)| direction.resolve(Outcome { address, target: address - 64, taken }) == taken)
+        .map(|(address, taken)| {
+            direction.resolve(ResolvedBranch { address, target: address - 64, taken }) == taken
+        })
         .collect();
     let half = &right[right.len() / 2..];
     half.iter().filter(|right| **right).count() as f64 / half.len() as f64
@@ -108,7 +110,7 @@ fn the_smallest_tables_work() {
         for entries in 1..10 {
             let mut direction = Direction::new(*kind, Some(entries), Some(1)).unwrap();
             for (i, taken) in random_bits().take(100).enumerate() {
-                direction.resolve(Outcome { address: 4 * i as u64, target: 0, taken });
+                direction.resolve(ResolvedBranch { address: 4 * i as u64, target: 0, taken });
             }
         }
     }

@@ -3,7 +3,7 @@
 //!
 //! Source: McFarling (DEC WRL TN-36, 1993); Kessler, The Alpha 21264 Microprocessor (IEEE Micro, 1999).
 
-use super::{Counters, Outcome, Predict, gshare::Gshare, two_level::TwoLevel};
+use super::{Counters, Predict, ResolvedBranch, gshare::Gshare, two_level::TwoLevel};
 
 /// Local history length: ten outcomes, as in the 21264.
 const LOCAL_HISTORY_BITS: u32 = 10;
@@ -29,7 +29,7 @@ impl Tournament {
 }
 
 impl Predict for Tournament {
-    fn resolve(&mut self, outcome: Outcome) -> bool {
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         let index = outcome.address >> 2;
         let (local, global) = (self.local.resolve(outcome), self.global.resolve(outcome));
         let predicted = if self.choice.predicts_taken(index) { global } else { local };

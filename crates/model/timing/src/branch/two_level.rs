@@ -3,7 +3,7 @@
 //! Source: Yeh and Patt, Two-Level Adaptive Training Branch Prediction (MICRO 1991); that of the Pentium III records
 //! four outcomes (Fog, 2023).
 
-use super::{Counters, Outcome, Predict, ones};
+use super::{Counters, Predict, ResolvedBranch, ones};
 
 /// Default history length: four outcomes, as in the Pentium III.
 const DEFAULT_HISTORY_BITS: u32 = 4;
@@ -31,7 +31,7 @@ impl TwoLevel {
 }
 
 impl Predict for TwoLevel {
-    fn resolve(&mut self, outcome: Outcome) -> bool {
+    fn resolve(&mut self, outcome: ResolvedBranch) -> bool {
         let branch = (outcome.address >> 2) as usize & (self.histories.len() - 1);
         let history = self.histories[branch];
         let index = (branch as u64) << self.history_bits | u64::from(history);

@@ -20,7 +20,7 @@ const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// Maximum size of a request in bytes.
 const MAX_REQUEST: usize = 8 << 10;
 /// How long a client may take to send its request and to receive the answer.
-const PATIENCE: Duration = Duration::from_secs(2);
+const CLIENT_TIME_LIMIT: Duration = Duration::from_secs(2);
 /// Number of clients that are served at once.
 const MAX_CLIENTS: usize = 32;
 
@@ -158,7 +158,7 @@ impl Exporter {
                         drop(std::thread::Builder::new().name("metrics client".into()).spawn(serve));
                     }
                     // Without free descriptors, accepting fails at once.
-                    Err(_) => std::thread::sleep(PATIENCE),
+                    Err(_) => std::thread::sleep(CLIENT_TIME_LIMIT),
                 }
             }
         })?;
@@ -187,10 +187,10 @@ fn make_room(clients: &mut VecDeque<Weak<TcpStream>>) {
     }
 }
 
-/// Reads a request and answers it. A client has [`PATIENCE`] for all of its request.
+/// Reads a request and answers it. A client has [`CLIENT_TIME_LIMIT`] for all of its request.
 fn answer(mut client: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
-    let deadline = std::time::Instant::now() + PATIENCE;
-    client.set_write_timeout(Some(PATIENCE))?;
+    let deadline = std::time::Instant::now() + CLIENT_TIME_LIMIT;
+    client.set_write_timeout(Some(CLIENT_TIME_LIMIT))?;
     let mut request = Vec::new();
     let mut part = [0; 1024];
     while !request.windows(4).any(|end| end == b"\r\n\r\n") {

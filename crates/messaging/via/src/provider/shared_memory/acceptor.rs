@@ -83,7 +83,7 @@ pub(super) struct Listener {
     is_closed: AtomicBool,
 }
 
-enum Step {
+enum HandshakeStep {
     /// The handshake is not complete.
     More,
     /// There are further messages to receive.
@@ -98,36 +98,36 @@ enum Step {
 
 impl Handshake {
     /// Receives the messages that have arrived, within the allowance.
-    fn step(&mut self, allowance: &mut usize) -> Step {
+    fn step(&mut self, allowance: &mut usize) -> HandshakeStep {
         let mut left = MAX_MESSAGES_PER_PEER;
         loop {
             // The limit is the maximum length of a valid handshake.
             if self.messages > EXPORTS + 2 {
-                return Step::Gone;
+                return HandshakeStep::Gone;
             }
             if left == 0 || *allowance == 0 {
-                return Step::Busy;
+                return HandshakeStep::Busy;
             }
             (left, *allowance) = (left - 1, *allowance - 1);
             match self.peer_connection.socket.receive() {
                 Ok((message, file)) => {
                     self.messages += 1;
                     match self.handle(message, file) {
-                        Step::More => {}
+                        HandshakeStep::More => {}
                         step => return step,
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Step::More,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return HandshakeStep::More,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Step::Gone,
+                Err(_) => return HandshakeStep::Gone,
             }
         }
     }
 
-    fn handle(&mut self, message: ControlMessage, file: Option<PeerFile>) -> Step {
+    fn handle(&mut self, message: ControlMessage, file: Option<PeerFile>) -> HandshakeStep {
         let result = match (message, &self.hello) {
             (ControlMessage::Hello { local, attributes, barrier }, None) => {
-                let Some(file) = file else { return Step::Gone };
+                let Some(file) = file else { return HandshakeStep::Gone };
                 let halves = self.peer_connection.charge_half().and_then(|own_half_charge| {
                     let charge = self.peer_connection.charge_half()?;
                     Ok((self.peer_connection.take_half(&file, charge)?, own_half_charge))
@@ -138,20 +138,20 @@ impl Handshake {
                             Some(Hello { remote: local, attributes, barrier, theirs, own_half_charge });
                         Ok(())
                     }
-                    Err(reason) => return Step::Refused(reason),
+                    Err(reason) => return HandshakeStep::Refused(reason),
                 }
             }
             (ControlMessage::VersionMismatch { version }, None) => {
-                return Step::Refused(control_message::not_understood(version));
+                return HandshakeStep::Refused(control_message::not_understood(version));
             }
             (ControlMessage::Export(export), Some(_)) => self.peer_connection.handle_export(export, file),
             (ControlMessage::Lend { export, file }, Some(_)) => {
                 self.peer_connection.handle_lend(export, file)
             }
-            (ControlMessage::ExportsDone, Some(_)) => return Step::Whole,
-            _ => return Step::Gone,
+            (ControlMessage::ExportsDone, Some(_)) => return HandshakeStep::Whole,
+            _ => return HandshakeStep::Gone,
         };
-        if result.is_ok() { Step::More } else { Step::Gone }
+        if result.is_ok() { HandshakeStep::More } else { HandshakeStep::Gone }
     }
 
     fn refuse(self, reason: &str, again: bool) {
@@ -255,13 +255,13 @@ impl Listener {
             let Some(mut handshake) = state.handshakes.pop_front() else { break };
             // Messages that have arrived are received before the timeout is checked.
             match handshake.step(allowance) {
-                Step::More if now >= handshake.deadline => {
+                HandshakeStep::More if now >= handshake.deadline => {
                     *allowance = allowance.saturating_sub(DROP_COST);
                     handshake.refuse("the handshake timed out", false);
                 }
-                Step::More | Step::Busy => state.handshakes.push_back(handshake),
+                HandshakeStep::More | HandshakeStep::Busy => state.handshakes.push_back(handshake),
                 step => {
-                    if matches!(step, Step::Gone) {
+                    if matches!(step, HandshakeStep::Gone) {
                         *allowance = allowance.saturating_sub(DROP_COST);
                     }
                     self.leave(state, handshake, step);
@@ -327,7 +327,7 @@ impl Listener {
         let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
         let mut handshake = Handshake { peer_connection, deadline, hello: None, messages: 0 };
         match handshake.step(allowance) {
-            Step::More | Step::Busy => {
+            HandshakeStep::More | HandshakeStep::Busy => {
                 let uid = handshake.peer_connection.process.uid;
                 let of_user = |other: &Handshake| other.peer_connection.process.uid == uid;
                 let has_space = if state.handshakes.iter().filter(|other| of_user(other)).count()
@@ -362,11 +362,11 @@ impl Listener {
             return false;
         };
         match handshake.step(allowance) {
-            Step::Busy => {
+            HandshakeStep::Busy => {
                 state.handshakes.push_back(handshake);
                 return false;
             }
-            Step::More => {
+            HandshakeStep::More => {
                 *allowance = allowance.saturating_sub(DROP_COST);
                 handshake
                     .refuse("the handshake was incomplete, and its place was needed for another one", true);
@@ -377,11 +377,11 @@ impl Listener {
     }
 
     /// Ends the handshake of a socket.
-    fn leave(&self, state: &mut AcceptorState, handshake: Handshake, step: Step) {
+    fn leave(&self, state: &mut AcceptorState, handshake: Handshake, step: HandshakeStep) {
         let uid = handshake.peer_connection.process.uid;
         match step {
-            Step::Refused(reason) => handshake.refuse(&reason, false),
-            Step::Whole => {
+            HandshakeStep::Refused(reason) => handshake.refuse(&reason, false),
+            HandshakeStep::Whole => {
                 if state.ready.iter().filter(|pending| pending.peer_connection.process.uid == uid).count()
                     >= MAX_READY_PER_USER
                 {
@@ -392,7 +392,7 @@ impl Listener {
                     state.ready.push_back(IncomingRequest { peer_connection, hello });
                 }
             }
-            Step::More | Step::Busy | Step::Gone => {}
+            HandshakeStep::More | HandshakeStep::Busy | HandshakeStep::Gone => {}
         }
     }
 }

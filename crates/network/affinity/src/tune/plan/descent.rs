@@ -15,7 +15,7 @@ const SMALL: usize = 4_000;
 const BEST_OF_GROUP: usize = 2;
 
 /// Changes evaluated together.
-type Step = Vec<Change>;
+type Changes = Vec<Change>;
 
 /// Descends from a placement, by the costs of its scale.
 pub fn descend(placement: &mut Placement<'_>) {
@@ -24,7 +24,7 @@ pub fn descend(placement: &mut Placement<'_>) {
         let steps = steps(placement);
         let Some(rest) = left.checked_sub(steps.len()) else { return };
         left = rest;
-        let mut best: Option<(&Step, f64)> = None;
+        let mut best: Option<(&Changes, f64)> = None;
         for step in &steps {
             let gain = -evaluated(placement, step) / step.len() as f64;
             // Prefer the first of equals, so that the result is deterministic.
@@ -47,7 +47,7 @@ pub fn is_small(layout: &Layout<'_>) -> bool {
 }
 
 /// The change in cost by a step, which is undone.
-fn evaluated(placement: &mut Placement<'_>, step: &Step) -> f64 {
+fn evaluated(placement: &mut Placement<'_>, step: &Changes) -> f64 {
     if let [change] = &step[..] {
         return placement.tried(change);
     }
@@ -66,10 +66,10 @@ fn evaluated(placement: &mut Placement<'_>, step: &Step) -> f64 {
 
 /// All steps to consider: a thread to a group, a queue to a CPU, and a queue to a CPU together with all its threads to
 /// that group.
-fn steps(placement: &Placement<'_>) -> Vec<Step> {
+fn steps(placement: &Placement<'_>) -> Vec<Changes> {
     let layout = placement.layout;
     let groups = 0..layout.socket_of_group.len();
-    let mut steps: Vec<Step> = Vec::new();
+    let mut steps: Vec<Changes> = Vec::new();
     for thread in 0..layout.of_thread.len() {
         let links = layout.of_thread.of_one(thread).iter();
         let flows: Vec<Cpu> = links.filter_map(|(queue, _)| placement.queues[*queue]).collect();
@@ -98,7 +98,12 @@ fn steps(placement: &Placement<'_>) -> Vec<Step> {
 }
 
 /// A queue to a CPU together with its threads to that group. Does not move well-placed threads.
-fn together(placement: &Placement<'_>, queue: usize, (group, cpu): (usize, Cpu), movable: &[usize]) -> Step {
+fn together(
+    placement: &Placement<'_>,
+    queue: usize,
+    (group, cpu): (usize, Cpu),
+    movable: &[usize],
+) -> Changes {
     let layout = placement.layout;
     let is_well = |of: &Cpu| layout.group[*of] == group && layout.core[*of] != layout.core[cpu];
     let mut step = vec![Change::Queue(queue, Some(cpu))];
