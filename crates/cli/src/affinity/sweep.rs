@@ -142,8 +142,9 @@ struct RunOptions {
     ///
     /// With several settings, all combinations are measured. Settings: gro, lro, tso, gso, rx-ring, rx-usecs,
     /// adaptive-rx, mtu, threaded, napi-defer-hard-irqs, gro-flush-timeout, irq-suspend-timeout, gro-max-size,
-    /// gso-max-size, gro-ipv4-max-size, gso-ipv4-max-size, busy-poll, rfs, arfs, xps (a mask), zero-copy; and of a load
-    /// command in which the value replaces {zero-copy}, {msg-zerocopy} or {zero-copy-receive}, these.
+    /// gso-max-size, gro-ipv4-max-size, gso-ipv4-max-size, busy-poll, rfs, arfs, xps (a mask), zero-copy. Settings of a
+    /// load command: zero-copy, msg-zerocopy, zero-copy-receive; the value replaces the setting's name in braces, such
+    /// as {msg-zerocopy}, in the command.
     #[arg(long = "vary", value_name = "NAME=VALUE,...")]
     variations: Vec<Variation>,
     /// Measure each pair this many times [default: 3].

@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value_t)]
     pub(super) format: Format,
 
-    /// Print the metrics of such a run, with units, as JSON, and run nothing.
+    /// Print the metrics and units of a run with these options, as JSON, without running the program.
     #[arg(long)]
     pub(super) measures: bool,
 

@@ -34,7 +34,7 @@ pub struct Plan {
     /// The port on which to wait for a debugger.
     pub debugger_port: Option<u16>,
     pub sandbox: Option<sandbox::Sandbox>,
-    /// Print the metrics of the run, and run nothing.
+    /// Print the metrics of the run, without running the program.
     pub measures: bool,
 }
 

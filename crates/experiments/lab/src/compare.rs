@@ -76,7 +76,7 @@ pub struct Verdict {
     pub compared: usize,
     /// Number of published values without one.
     pub missing: usize,
-    /// Number of published values beside which a mean is of fewer runs than the experiment has.
+    /// Number of published values that are compared with the mean of fewer runs than the experiment has.
     pub partial: usize,
     /// Number of points with these values.
     pub points: usize,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 /// A measured value: a point and the name of the workload's metric.
 type Source = (usize, String);
 
-/// A value, and what each measured value that is only known within an interval contributes to its uncertainty.
+/// A value, and the contribution of each uncertain measured value to its uncertainty.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Estimate {
     pub value: f64,

@@ -1,9 +1,10 @@
-//! A recorded host: a tar file with everything that `check`, `advise` and a dry run of `tune` read, so that they can run on
-//! another machine.
+//! A recorded host: a tar file with everything that `check`, `advise` and a dry run of `tune` read, so that they can
+//! run on another machine.
 //!
-//! The file holds the texts that were read, below proc and sys, and the rest in `recording.json`. It holds no
-//! hardware or network addresses, no names, numbers or command lines of programs, and no key of a hash: see [`LEFT_OUT`]. Its last
-//! member, `recording.end`, holds the number of texts: without it, or with fewer texts, the recording is incomplete.
+//! The file holds the texts that were read from /proc and /sys, and `recording.json` with everything else. It holds no
+//! hardware or network addresses, no names, numbers or command lines of programs, and no key of a hash: see
+//! [`LEFT_OUT`]. Its last member, `recording.end`, holds the number of texts: without it, or with fewer texts, the
+//! recording is incomplete.
 
 mod archive;
 mod recorder;
@@ -49,8 +50,8 @@ pub struct Recording {
 /// Name of a parent directory's entry in a recording: archives refuse paths with `..`.
 const PARENT: &str = "parent-directory";
 
-/// The path under which a recording holds `path`. The parent of a linked directory is that of the link's target, so `..`
-/// does not cancel the name before it: `device/../numa_node` becomes `device/parent-directory/numa_node`.
+/// The path under which a recording holds `path`. The parent of a linked directory is that of the link's target, so
+/// `..` does not cancel the name before it: `device/../numa_node` becomes `device/parent-directory/numa_node`.
 fn archived(path: &str) -> String {
     let parts = path.split('/').map(|part| if part == ".." { PARENT } else { part });
     parts.collect::<Vec<_>>().join("/")

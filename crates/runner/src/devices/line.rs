@@ -7,7 +7,7 @@ use longma_sim::{Duration, Time};
 /// An interrupt line.
 #[derive(Debug, Default)]
 pub(super) struct Line {
-    /// From assertion until the file is ready.
+    /// The time from assertion until the file is ready.
     latency: Duration,
     asserted: bool,
     /// The time at which the file becomes ready.
@@ -28,7 +28,7 @@ impl Line {
         Self { latency, ..Self::default() }
     }
 
-    /// From assertion until the file is ready.
+    /// The time from assertion until the file is ready.
     pub fn latency(&self) -> Duration {
         self.latency
     }

@@ -19,7 +19,7 @@ pub enum Error {
         free: u64,
         /// Zones that only deletions and merges may use.
         reserve: u64,
-        /// Whether a merge is removing deleted and replaced records, each call a part of them.
+        /// Whether a merge is in progress that removes deleted and replaced records. Each call does a part of it.
         is_merging: bool,
     },
     /// The key is too long.

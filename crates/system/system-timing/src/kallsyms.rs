@@ -1,6 +1,6 @@
-//! The symbols that a Linux kernel contains for its own messages (CONFIG_KALLSYMS), so that a profile needs no other file.
-//! Source: Linux, scripts/kallsyms.c (compression by tokens, order of the tables, offsets from their own position) and
-//! kernel/kallsyms.c.
+//! The symbols that a Linux kernel contains for its own messages (CONFIG_KALLSYMS), so that a profile needs no other
+//! file. Source: Linux, scripts/kallsyms.c (compression by tokens, order of the tables, offsets from their own
+//! position) and kernel/kallsyms.c.
 
 use longma_system::Memory;
 use longma_system::boot::Image;
@@ -20,13 +20,13 @@ const MAX_TOKEN_BYTES: u16 = 64;
 const MAX_MARKERS: usize = 4096;
 /// The maximum size of 256 names, bytes.
 const NAMES_BYTES: usize = 256 * 512;
-/// The alignment at which a kernel moves itself. Source: Linux, arch/loongarch/kernel/relocate.c.
+/// The alignment at which a kernel relocates itself. Source: Linux, arch/loongarch/kernel/relocate.c.
 const MOVE_ALIGNMENT: usize = 0x1_0000;
 /// The virtual address of physical address 0 in the kernel's window of cached memory. Source: Linux,
 /// arch/loongarch/include/asm/addrspace.h.
 const WINDOW: u64 = 0x9000_0000_0000_0000;
 
-/// The symbols of a kernel image, and a signature to find the address to which the kernel has moved itself.
+/// The symbols of a kernel image, and a signature to find the address to which the kernel has relocated itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageSymbols {
@@ -51,8 +51,8 @@ impl ImageSymbols {
         Some(Self { start, functions, signature: (tables.index, signature) })
     }
 
-    /// The symbols at the addresses at which the kernel runs in `memory`. A kernel that moved itself has left a copy at
-    /// the address where it was loaded.
+    /// The symbols at the addresses at which the kernel runs in `memory`. A kernel that has relocated itself has left a
+    /// copy at the address where it was loaded.
     ///
     /// # Errors
     /// The image has no functions.
@@ -66,7 +66,7 @@ impl ImageSymbols {
         KernelSymbols::of(places.collect())
     }
 
-    /// The address to which the kernel has moved itself; `None` if it runs where it was loaded.
+    /// The address to which the kernel has relocated itself; `None` if it runs where it was loaded.
     fn moved(&self, memory: &Memory) -> Option<u64> {
         let (offset, signature) = &self.signature;
         let is_here = |start: &u64| {
@@ -222,8 +222,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// An image with these functions at multiples of 16, in the form that the kernel's build makes: each byte is a token,
-    /// except that token 1 is `T`.
+    /// An image with these functions at multiples of 16, in the form that the kernel's build makes: each byte is a
+    /// token, except that token 1 is `T`.
     fn image(names: &[String]) -> Vec<u8> {
         let mut bytes = vec![0; 16 * names.len()];
         bytes.extend((names.len() as u32).to_le_bytes());

@@ -22,7 +22,7 @@ pub(crate) enum OnWriteFault {
 const MEMORY_DEVICES: u32 = 1;
 
 impl OnWriteFault {
-    /// For a call that reads from `descriptor`.
+    /// The fate of data for a call that reads from `descriptor`.
     pub fn of_read(process: &Process, descriptor: u64) -> Self {
         if is_single_threaded(process) {
             return Self::Remains;
@@ -37,12 +37,12 @@ impl OnWriteFault {
         }
     }
 
-    /// For a call that receives from socket `descriptor` with these MSG_ flags.
+    /// The fate of data for a call that receives from the socket `descriptor` with these MSG_ flags.
     pub fn of_receipt(process: &Process, descriptor: u64, flags: u64) -> Self {
         if is_single_threaded(process) { Self::Remains } else { of_socket(descriptor, flags as i32) }
     }
 
-    /// For a call that receives a message.
+    /// The fate of data for a call that receives a message.
     pub fn of_message(process: &Process) -> Self {
         if is_single_threaded(process) { Self::Remains } else { Self::Lost }
     }

@@ -18,7 +18,7 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Results of the threads of a campaign.
 #[derive(Default)]
 pub(super) struct WorkResult {
-    /// Points run here.
+    /// Points that this campaign ran.
     pub ran: usize,
     /// Points that another campaign ran during this one.
     pub run_elsewhere: usize,
@@ -44,7 +44,7 @@ struct Work<'a> {
     storage_error: Mutex<Option<StoreError>>,
 }
 
-/// Points not started here.
+/// Points that this campaign has not started.
 struct Queue<'a> {
     pending: VecDeque<&'a Point>,
     /// Points that other campaigns are running.

@@ -18,14 +18,15 @@ part! {
         metrics: Vec<Name>,
         /// Values of swept parameters. For parameters left out, every value is examined separately.
         at: Map<Setting>,
-        /// Varies only estimates whose `machine.PATH` matches one of these patterns, in which `*` is any text; all if left
-        /// out, none if empty.
+        /// Varies only estimates whose `machine.PATH` matches one of these patterns, in which `*` is any text; all if
+        /// left out, none if empty.
         estimates: Option<Vec<String>>,
         /// The factor for the low value of an estimate without a range; 0.5 if left out.
         low: Option<Figure>,
         /// The factor for the high value of an estimate without a range; 2 if left out.
         high: Option<Figure>,
-        /// The low and the high value of a parameter: an estimate of the machine file (`machine.PATH`) or any other parameter.
+        /// The low and the high value of a parameter: an estimate of the machine file (`machine.PATH`) or any other
+        /// parameter.
         ranges: Map<Axis>,
     }
 }
@@ -90,7 +91,7 @@ pub(crate) fn check_factors(factors: [Option<f64>; 2]) -> Result<[f64; 2], Strin
     ))
 }
 
-/// Reports ranges of machine keys that no place accepts: the key is unknown, or the value has another type or unit.
+/// Reports ranges of machine keys that no machine accepts: the key is unknown, or the value has another type or unit.
 fn check_machine_ranges(
     file: &ExperimentFile,
     variation: &Variation,

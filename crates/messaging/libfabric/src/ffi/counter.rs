@@ -61,7 +61,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     })
 }
 
-/// The counter of the program's pointer.
+/// The counter that the program's pointer refers to.
 unsafe fn counter<'a>(pointer: *mut FidCntr) -> Result<&'a Counter, i32> {
     // SAFETY: an argument of a function of counters.
     unsafe { object::<CounterObject>(pointer) }.map(|object| &*object.counter)

@@ -1,4 +1,4 @@
-//! The common part of all transfers: arguments become operations.
+//! The common part of all transfers: converts the arguments of a call to an operation.
 
 use super::endpoint::EndpointObject;
 use super::info::{INJECT_BYTES, MAX_MESSAGE_BYTES, RECEIVE_FLAGS, SEND_FLAGS};
@@ -12,7 +12,7 @@ use libc::iovec;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
 
-/// The program's memory of a call.
+/// The memory that the program passes to a call.
 #[derive(Clone, Copy)]
 pub(super) enum Memory {
     One(*mut c_void, usize),
@@ -24,7 +24,7 @@ impl Memory {
     /// `EINVAL` for a null pointer to some bytes, or too many segments; `EMSGSIZE`.
     ///
     /// # Safety
-    /// The memory is valid as [`Buffer::push`] demands.
+    /// The memory is valid as [`Buffer::push`] requires.
     #[inline]
     pub(super) unsafe fn buffer(self) -> Result<Buffer, i32> {
         let one;
@@ -81,7 +81,7 @@ impl Transfer {
         })
     }
 
-    /// Like [`Transfer::start`], with a source that is already described.
+    /// Like [`Transfer::start`], with the source as a [`Source`].
     ///
     /// # Safety
     /// As for [`Transfer::start`].

@@ -75,7 +75,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| unsafe { take::<FabricObject>(fid).map(|_| 0) })
 }
 
-/// The fabric of the program's pointer. Its NIC is opened at the first use.
+/// The fabric that the program's pointer refers to. Its NIC is opened at the first use.
 ///
 /// # Errors
 /// `EINVAL`; the error of the system that refuses a resource.

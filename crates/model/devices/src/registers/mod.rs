@@ -1,5 +1,5 @@
 //! Register maps. A device's access decoding, its chapter in the book and its C header are all derived from one table.
-//! Access kinds have their names from data sheets.
+//! Access kinds are named as in data sheets.
 
 mod map;
 mod print;

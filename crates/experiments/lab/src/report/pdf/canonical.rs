@@ -1,4 +1,4 @@
-//! Gives a PDF document one form: its converter writes fonts and resources in an order that differs from run to run.
+//! Makes PDF documents reproducible: the converter writes fonts and resources in an order that differs from run to run.
 //!
 //! Source: ISO 32000-1, section 7.5 (file structure).
 
@@ -116,7 +116,7 @@ fn sorted(text: &str) -> String {
     lines.join("\n")
 }
 
-/// The numbers of the objects that the text refers to, each with its place.
+/// The numbers of the objects that the text refers to, each with its position in the text.
 fn places(text: &str) -> impl DoubleEndedIterator<Item = (std::ops::Range<usize>, usize)> + '_ {
     let found: Vec<_> = text
         .match_indices(" 0 R")

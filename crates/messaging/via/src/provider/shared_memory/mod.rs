@@ -158,7 +158,7 @@ fn of_this_host(address: &Address) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::NotReachable(format!(
-        "{address} is not on this host, which is all that shared memory reaches"
+        "{address} is on another host; shared memory connects processes of this host"
     )))
 }
 
