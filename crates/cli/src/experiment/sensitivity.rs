@@ -22,7 +22,7 @@ pub struct Arguments {
     /// Examine this metric; may be repeated [default: those of the file's [sensitivity], or all].
     #[arg(long, value_name = "NAME")]
     metric: Vec<String>,
-    /// Examine only where a swept parameter has this value; may be repeated.
+    /// Examine only points at which a swept parameter has this value; may be repeated.
     #[arg(long, value_name = "NAME=VALUE", value_parser = super::explain::assignment)]
     at: Vec<(String, String)>,
     /// Vary only estimates whose name matches this pattern, such as `machine.cores.*`; may be repeated.

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Performs a miss at `at` of duration `takes` and returns when it occupies its register.
+    /// Performs a miss at `at` of duration `takes` and returns the time at which it occupies its register.
     fn miss(registers: &mut MissRegisters, at: u64, takes: u64) -> u64 {
         let start = registers.start(at);
         assert!(start >= at);

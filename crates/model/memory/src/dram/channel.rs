@@ -105,7 +105,7 @@ impl Channel {
         }
     }
 
-    /// Reads `bytes` and returns when the last byte has crossed the bus.
+    /// Reads `bytes` and returns the time at which the last byte has crossed the bus.
     pub(super) fn read(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.reads += 1;
         let (start, interval) = self.after_refresh(timing, cell, at.ps());
@@ -120,8 +120,8 @@ impl Channel {
         self.bus.acquire(Time::from_ps(column + timing.cl_ps), bytes)
     }
 
-    /// Queues a write and returns when the controller has room for it. The write reserves bus and bank time at once,
-    /// but the requester waits only if the controller's queue is full.
+    /// Queues a write and returns the time at which the controller has room for it. The write reserves bus and bank
+    /// time at once, but the requester waits only if the controller's queue is full.
     pub(super) fn write(&mut self, timing: &Timing, cell: Cell, bytes: u32, at: Time) -> Time {
         self.counts.writes += 1;
         let (start, interval) = self.after_refresh(timing, cell, at.ps());
@@ -207,7 +207,7 @@ impl Bank {
         }
     }
 
-    /// Reserves bank time for an access and returns when its column command is sent.
+    /// Reserves bank time for an access and returns the time at which its column command is sent.
     fn column(&mut self, timing: &Timing, state: RowState, start: u64, burst: u64) -> u64 {
         if !timing.open_rows {
             let cycle = timing.tras_ps.max(timing.trcd_ps + burst) + timing.trp_ps;

@@ -61,7 +61,7 @@ impl Interconnect {
         build::interconnect(machine, host)
     }
 
-    /// Sends `bytes` at `at` and returns when the last byte arrives.
+    /// Sends `bytes` at `at` and returns the time at which the last byte arrives.
     ///
     /// # Panics
     /// If the host has no such endpoints.

@@ -354,8 +354,8 @@ impl MemorySystem {
         (physical | offset, wait(arrival).max(first_level))
     }
 
-    /// Refills a translation that no TLB holds, for an access at `at`, and returns when it is available. The number of
-    /// page walkers limits concurrent refills.
+    /// Refills a translation that no TLB holds, for an access at `at`, and returns the time at which it is available.
+    /// The number of page walkers limits concurrent refills.
     fn refill(&mut self, core: usize, page: u64, at: u64, translation: &Translation) -> u64 {
         let private = &mut self.cores[core];
         let (space, start) = (private.space, private.walkers.start(at));

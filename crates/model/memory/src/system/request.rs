@@ -319,8 +319,8 @@ impl MemorySystem {
         }
     }
 
-    /// What the prefetcher of the shared cache observes of a request, if it observes it. Prefetches by the private
-    /// caches train it too, so that streams do not end when those take them over.
+    /// The event that the prefetcher of the shared cache observes for a request; `None` if it does not observe the
+    /// request. Prefetches by the private caches train it too, so that streams do not end when those take them over.
     fn prefetcher_event(&self, request: Request, slot: Option<Slot>) -> Option<Event> {
         let shared = self.domains[request.domain].shared.as_ref()?;
         let prefetcher = shared.prefetcher.as_ref()?;

@@ -11,9 +11,9 @@ use crate::setting::Interface;
 use longma_linux_network::rss_table::RssTable;
 use std::collections::HashMap;
 
-/// Bytes per second from which a flow must cause interrupts.
+/// The rate, in bytes per second, at which a flow must cause interrupts.
 const MIN_BYTES: f64 = 1e6;
-/// Received bytes for each of which a queue interrupts at least once, unless it is polled.
+/// The largest number of received bytes per interrupt of a queue that is not polled.
 const BYTES_PER_INTERRUPT: f64 = 1e6;
 /// If a CPU spends at least this fraction of its time in softirqs, the kernel may poll its queues with interrupts
 /// disabled.
