@@ -38,6 +38,8 @@ mod tables;
 
 pub use agent_store::AgentStore;
 pub use groups::forbidding_group;
+#[cfg(feature = "databases")]
+pub use jobs::ChangeTimes;
 pub use pending::Pending;
 #[cfg(feature = "databases")]
 pub use sql_store::SqlStore;

@@ -4,7 +4,7 @@
 
 use super::StoreError;
 use super::pending::Pending;
-use super::sql::{Database, OpenTransaction};
+use super::sql::{Database, JOB_SAVEPOINT, OpenTransaction};
 use longma_locks::IgnorePoison;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Maximum number of changes in a commit. A larger batch would delay the answer to its first change.
 const MAX_BATCH: usize = 256;
 /// Maximum age of a transaction that further changes may join. It also blocks other processes.
-const MAX_BATCH_AGE: Duration = Duration::from_millis(10);
+pub(super) const MAX_BATCH_AGE: Duration = Duration::from_millis(10);
 /// How long to retry a transaction that conflicts with concurrent transactions.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before the first retry; it doubles with each further one.
@@ -27,9 +27,28 @@ trait Job: Send {
     fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError>;
     /// Sends the result, or the reason why the commit failed.
     fn deliver(self: Box<Self>, failure: Option<&StoreError>);
+    /// When the change was requested.
+    fn requested(&self) -> Instant;
 }
 
+/// Where the time of a change went, from its request to its durable answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChangeTimes {
+    /// Waiting for the database thread, which may have been committing earlier changes.
+    pub queued: Duration,
+    /// The change's own statements.
+    pub statements: Duration,
+    /// Waiting for the statements of later changes of the same commit.
+    pub batch: Duration,
+    /// The commit.
+    pub commit: Duration,
+}
+
+/// Times of changes; `None` if they are not recorded.
+type Recorder = Mutex<Option<Vec<ChangeTimes>>>;
+
 struct QueuedChange<T, F> {
+    requested: Instant,
     change: F,
     answer: Sender<Result<T, StoreError>>,
     result: Option<Result<T, StoreError>>,
@@ -48,6 +67,10 @@ impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for Q
         // Fails if the receiver was dropped; the answer is then not needed.
         let _ = self.answer.send(failure.map_or(result, |f| Err(f.clone())));
     }
+
+    fn requested(&self) -> Instant {
+        self.requested
+    }
 }
 
 /// The write connection.
@@ -60,6 +83,7 @@ pub(super) struct Writer {
     queued: Arc<AtomicUsize>,
     jobs: Option<Sender<Box<dyn Job>>>,
     thread: Option<std::thread::JoinHandle<()>>,
+    times: Arc<Recorder>,
 }
 
 impl Writer {
@@ -68,11 +92,18 @@ impl Writer {
         let connection = Arc::new(Mutex::new(connection));
         let queued = Arc::new(AtomicUsize::new(0));
         let (shared, waiting) = (connection.clone(), Queue { jobs: receiver, queued: queued.clone() });
+        let times = Arc::new(Recorder::default());
+        let recorder = times.clone();
         let thread = std::thread::Builder::new()
             .name("placement-store".into())
-            .spawn(move || write(&shared, &waiting))
+            .spawn(move || write(&shared, &waiting, &recorder))
             .map_err(|error| StoreError::Database(format!("cannot start the database thread: {error}")))?;
-        Ok(Self { connection, queued, jobs: Some(sender), thread: Some(thread) })
+        Ok(Self { connection, queued, jobs: Some(sender), thread: Some(thread), times })
+    }
+
+    /// Records the times of changes from now on. Returns those recorded so far.
+    pub fn record_times(&self) -> Vec<ChangeTimes> {
+        self.times.lock().ignore_poison().replace(Vec::new()).unwrap_or_default()
     }
 
     /// Makes a change and waits for it. If the connection is idle, runs the change on the calling thread: on a busy
@@ -86,7 +117,7 @@ impl Writer {
         }
         let Ok(connection) = self.connection.try_lock() else { return self.submit(change).wait() };
         let (job, pending) = job(change);
-        run_batch(&**connection, job, None);
+        run_batch(&**connection, job, None, &self.times, Duration::ZERO);
         drop(connection);
         pending.wait()
     }
@@ -111,7 +142,8 @@ fn job<T: Send + 'static>(
     change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
 ) -> (Box<dyn Job>, Pending<T>) {
     let (answer, pending) = Pending::channel();
-    (Box::new(QueuedChange { change, answer, result: None }), pending)
+    let requested = Instant::now();
+    (Box::new(QueuedChange { requested, change, answer, result: None }), pending)
 }
 
 impl Drop for Writer {
@@ -138,22 +170,33 @@ impl Queue {
     }
 }
 
-fn write(connection: &Mutex<WriteConnection>, jobs: &Queue) {
+fn write(connection: &Mutex<WriteConnection>, jobs: &Queue, times: &Recorder) {
+    let mut last_commit = Duration::ZERO;
     while let Ok(first) = jobs.jobs.recv() {
         jobs.queued.fetch_sub(1, Ordering::AcqRel);
         // Safe after a panic: the transaction of the job that panicked was rolled back when it was dropped.
         let connection = connection.lock().ignore_poison();
-        run_batch(&**connection, first, Some(jobs));
+        let batch_age = connection.batch_age(last_commit);
+        last_commit = run_batch(&**connection, first, Some(jobs), times, batch_age);
     }
 }
 
 /// Runs a job, and those queued behind it, in one transaction and sends their answers. A transaction that fails because
 /// of concurrent ones is restarted until that takes too long.
-fn run_batch(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
+///
+/// Returns how long the commit took.
+fn run_batch(
+    db: &dyn Database,
+    first: Box<dyn Job>,
+    jobs: Option<&Queue>,
+    recorder: &Recorder,
+    batch_age: Duration,
+) -> Duration {
     let (begun, mut pause) = (Instant::now(), FIRST_PAUSE);
-    let mut batch = vec![first];
+    let (mut batch, mut ran) = (vec![first], Vec::new());
     let failure = loop {
-        match run(db, &mut batch, jobs) {
+        ran.clear();
+        match run(db, &mut batch, jobs, &mut ran, batch_age) {
             Err(StoreError::Busy(_)) if begun.elapsed() + pause < RETRY_TIMEOUT => {
                 std::thread::sleep(pause);
                 pause *= 2;
@@ -166,14 +209,30 @@ fn run_batch(db: &dyn Database, first: Box<dyn Job>, jobs: Option<&Queue>) {
         // collected before the first answer, because a job that arrives after an answer may succeed.
         batch.extend(std::iter::from_fn(|| jobs.and_then(Queue::next)));
     }
+    let (committed, committing) = (Instant::now(), ran.last().map_or(begun, |last| last.1));
+    if let (None, Some(times)) = (&failure, recorder.lock().ignore_poison().as_mut()) {
+        times.extend(batch.iter().zip(&ran).map(|(job, (began, ended))| ChangeTimes {
+            queued: *began - job.requested(),
+            statements: *ended - *began,
+            batch: committing - *ended,
+            commit: committed - committing,
+        }));
+    }
     for job in batch {
         job.deliver(failure.as_ref());
     }
     db.maintain();
+    committed - committing
 }
 
-/// Makes one attempt. Adds queued jobs to the batch as they arrive.
-fn run(db: &dyn Database, batch: &mut Vec<Box<dyn Job>>, jobs: Option<&Queue>) -> Result<(), StoreError> {
+/// Makes one attempt. Adds queued jobs to the batch as they arrive, and to `ran` when the statements of each began and ended.
+fn run(
+    db: &dyn Database,
+    batch: &mut Vec<Box<dyn Job>>,
+    jobs: Option<&Queue>,
+    ran: &mut Vec<(Instant, Instant)>,
+    batch_age: Duration,
+) -> Result<(), StoreError> {
     if let Err(failure) = db.begin() {
         let failure = StoreError::from(failure);
         // Records the error as each job's answer without making a change.
@@ -183,17 +242,19 @@ fn run(db: &dyn Database, batch: &mut Vec<Box<dyn Job>>, jobs: Option<&Queue>) -
     let transaction = OpenTransaction::begun(db);
     let (begun, mut at) = (Instant::now(), 0);
     while at < batch.len() {
-        db.run("SAVEPOINT job", &[])?;
+        let began = Instant::now();
+        db.run(&format!("SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
         if let Err(error) = batch[at].run(Ok(db)) {
             match error {
                 // The whole transaction has failed, not only this job. Some databases have already rolled it back.
-                StoreError::Busy(_) | StoreError::Full(_) => return Err(error),
-                _ => drop(db.run("ROLLBACK TO SAVEPOINT job", &[])?),
+                StoreError::Busy(_) | StoreError::Full(_) | StoreError::Unreachable(_) => return Err(error),
+                _ => drop(db.run(&format!("ROLLBACK TO SAVEPOINT {JOB_SAVEPOINT}"), &[])?),
             }
         }
-        db.run("RELEASE SAVEPOINT job", &[])?;
+        db.run(&format!("RELEASE SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+        ran.push((began, Instant::now()));
         at += 1;
-        let more = jobs.filter(|_| at == batch.len() && at < MAX_BATCH && begun.elapsed() < MAX_BATCH_AGE);
+        let more = jobs.filter(|_| at == batch.len() && at < MAX_BATCH && begun.elapsed() < batch_age);
         batch.extend(more.and_then(Queue::next));
     }
     Ok(transaction.commit()?)

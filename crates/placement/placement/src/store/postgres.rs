@@ -7,6 +7,7 @@
 mod session;
 
 use self::session::Session;
+use super::jobs::MAX_BATCH_AGE;
 use super::sql::{Answer, Database, Failure, Kind, Query, Row, Value};
 use super::sql_store::SqlStore;
 use super::tables::Result;
@@ -21,6 +22,8 @@ use tokio_postgres::error::Severity;
 const WRITE_LOCK_ID: i64 = 0x4c70_6c61;
 /// Timeout for connecting to the server and for sending data.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long further changes may join a transaction at least, if there are any.
+const MIN_BATCH_AGE: Duration = Duration::from_millis(1);
 /// How long to wait before reconnecting to a server that was unreachable.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
 
@@ -58,8 +61,10 @@ struct Postgres {
     config: Config,
     session: RefCell<Option<Session>>,
     in_transaction: Cell<bool>,
-    /// Savepoint statements to be sent together with the next statement. Their answers carry no information.
+    /// Statements that begin a transaction, and savepoint statements, to be sent together with the next statement.
     deferred: RefCell<String>,
+    /// Whether `deferred` begins a transaction.
+    begins: Cell<bool>,
     /// When the server was last unreachable, and the error.
     last_failure: RefCell<Option<(Instant, Failure)>>,
 }
@@ -120,8 +125,8 @@ fn ends_session(error: &tokio_postgres::Error) -> bool {
 impl Postgres {
     fn new(config: Config) -> std::result::Result<Self, Failure> {
         let session = RefCell::new(Some(Session::open(&config)?));
-        let (in_transaction, deferred) = Default::default();
-        Ok(Self { config, session, in_transaction, deferred, last_failure: RefCell::new(None) })
+        let (in_transaction, deferred, begins) = Default::default();
+        Ok(Self { config, session, in_transaction, deferred, begins, last_failure: RefCell::new(None) })
     }
 
     /// Runs `work` in the session. Opens a new session first if the old one is lost and no transaction was open in it.
@@ -164,22 +169,28 @@ impl Postgres {
         made
     }
 
-    fn begin_by(&self, how: &str) -> std::result::Result<(), Failure> {
+    /// Rolls back a transaction that a change left open by a panic.
+    fn end_open_transaction(&self) {
         if self.in_transaction.replace(false) {
-            // Left open by a change that panicked.
             let _ = self.with_session(|s| s.execute("ROLLBACK"));
         }
         self.deferred.take();
-        let begun = self.with_session(|s| {
-            let begun = s.execute(how);
-            if begun.is_err() && !s.is_closed() {
-                // The lock wait timed out: the transaction is open but failed.
-                let _ = s.execute("ROLLBACK");
-            }
-            begun
-        });
-        self.in_transaction.set(begun.is_ok());
-        begun
+        self.begins.set(false);
+    }
+
+    /// Sends `work` after the deferred statements. If they begin the transaction, it is open afterwards, even if `work`
+    /// failed.
+    fn send<T>(
+        &self,
+        work: impl Fn(&mut Session, &str) -> std::result::Result<T, tokio_postgres::Error>,
+    ) -> std::result::Result<T, Failure> {
+        let (words, begins) = (self.deferred.take(), self.begins.take());
+        let done = self.with_session(|s| work(s, &words));
+        if begins {
+            let is_open = self.session.borrow().as_ref().is_some_and(|session| !session.is_closed());
+            self.in_transaction.set(is_open);
+        }
+        done
     }
 }
 
@@ -189,12 +200,17 @@ impl Database for Postgres {
             return Ok(self.run_all(&[Query::new(sql, values)])?.first().map_or(0, |answer| answer.changed));
         }
         // Transaction control and DDL.
-        if self.in_transaction.get() && (sql.starts_with("SAVEPOINT") || sql.starts_with("RELEASE")) {
+        let is_inside = self.in_transaction.get() || self.begins.get();
+        if is_inside && (sql.starts_with("SAVEPOINT") || sql.starts_with("RELEASE")) {
             *self.deferred.borrow_mut() += &format!("{sql};");
             return Ok(0);
         }
-        let statements = self.deferred.take() + sql;
-        let done = self.with_session(|s| s.execute(&statements));
+        if self.begins.get() && matches!(sql, "COMMIT" | "ROLLBACK") {
+            // The server knows nothing of the transaction yet.
+            self.end_open_transaction();
+            return Ok(0);
+        }
+        let done = self.send(|s, words| s.execute(&format!("{words}{sql}")));
         if matches!(sql, "COMMIT" | "ROLLBACK") {
             self.in_transaction.set(false);
         }
@@ -206,18 +222,32 @@ impl Database for Postgres {
     }
 
     fn run_all(&self, queries: &[Query<'_>]) -> std::result::Result<Vec<Answer>, Failure> {
-        let statements = self.deferred.take();
-        self.with_session(|s| s.run_all(&statements, queries))
+        self.send(|s, words| s.run_all(words, queries))
+    }
+
+    fn batch_age(&self, last_commit: Duration) -> Duration {
+        // On a slow disk, more changes share a commit; on a fast one, none waits long for others.
+        last_commit.clamp(MIN_BATCH_AGE, MAX_BATCH_AGE)
+    }
+
+    fn combines_statements(&self) -> bool {
+        true
     }
 
     fn begin(&self) -> std::result::Result<(), Failure> {
-        // In this isolation level, each statement after the lock sees everything committed before it.
-        self.begin_by(&format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITE_LOCK_ID})"
-        ))
+        self.end_open_transaction();
+        // In this isolation level, each statement after the lock sees everything committed before it. Both are sent with
+        // the first statement, which saves a round trip.
+        *self.deferred.borrow_mut() =
+            format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({WRITE_LOCK_ID});");
+        self.begins.set(true);
+        Ok(())
     }
 
     fn begin_snapshot(&self) -> std::result::Result<(), Failure> {
-        self.begin_by("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        self.end_open_transaction();
+        *self.deferred.borrow_mut() = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;".into();
+        self.begins.set(true);
+        Ok(())
     }
 }

@@ -4,7 +4,12 @@
 //! Statements use the SQL common to SQLite and PostgreSQL and number their parameters `?1`, `?2`.
 
 use super::StoreError;
+use super::jobs::MAX_BATCH_AGE;
 use std::borrow::Cow;
+use std::time::Duration;
+
+/// Name of the savepoint that each change runs in.
+pub(super) const JOB_SAVEPOINT: &str = "job";
 
 /// A parameter or a column value.
 #[derive(Clone, Debug, PartialEq)]
@@ -193,6 +198,16 @@ pub(super) trait Database {
     /// Begins a read transaction with a consistent snapshot of all tables.
     fn begin_snapshot(&self) -> Result<(), Failure>;
 
+    /// How long further changes may join a transaction, if the last commit took `last_commit`.
+    fn batch_age(&self, _last_commit: Duration) -> Duration {
+        MAX_BATCH_AGE
+    }
+
+    /// Whether a `WITH` clause may contain statements that change rows, so that several run as one.
+    fn combines_statements(&self) -> bool {
+        false
+    }
+
     /// The actor that events of this connection are recorded with.
     fn actor(&self) -> Option<&str> {
         None
@@ -232,6 +247,10 @@ impl Database for ActingDatabase<'_> {
 
     fn begin_snapshot(&self) -> Result<(), Failure> {
         self.db.begin_snapshot()
+    }
+
+    fn combines_statements(&self) -> bool {
+        self.db.combines_statements()
     }
 
     fn actor(&self) -> Option<&str> {

@@ -2,7 +2,7 @@
 //! and `accounts` hold the table logic, and `jobs` commits.
 
 use super::file_identity::FileIdentity;
-use super::jobs::{WriteConnection, Writer};
+use super::jobs::{ChangeTimes, WriteConnection, Writer};
 use super::pending::Pending;
 use super::sql::{ActingDatabase, Database, OpenTransaction, Query, Row, Value, values};
 use super::sqlite::Checkpointer;
@@ -53,6 +53,11 @@ impl SqlStore {
         let (writer, reader) = (Writer::start(writing)?, Mutex::new(reading));
         let connections = Connections { _checkpointer: checkpointer, writer, reader, file_identity };
         Ok(Self { connections: Arc::new(connections), actor: None })
+    }
+
+    /// Records where the time of each change goes from now on. Returns the times recorded so far.
+    pub fn record_times(&self) -> Vec<ChangeTimes> {
+        self.connections.writer.record_times()
     }
 
     fn read(&self) -> MutexGuard<'_, WriteConnection> {

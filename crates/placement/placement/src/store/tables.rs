@@ -1,6 +1,8 @@
 //! The table updates of each operation, inside a transaction that the caller begins and commits.
 
-use super::sql::{Database, Failure, Query, Row, Value, values};
+mod at_once;
+
+use super::sql::{Database, Failure, JOB_SAVEPOINT, Query, Row, Value, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, members};
 use crate::host::{Host, Node};
 use crate::placement::Placement;
@@ -297,9 +299,23 @@ pub(super) fn earlier_answer(db: &dyn Database, request: &Request, key: &str) ->
     answered_by_key(db, request, db.row(&query.sql, &query.values)?.as_ref())
 }
 
+/// Makes a reservation in one round trip if nothing prevents it. Otherwise undoes that and makes it step by step, which
+/// finds an earlier answer or the reason. Groups are checked step by step.
+///
+/// Must run inside the savepoint [`JOB_SAVEPOINT`].
+pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
+    if reservation.request.groups.is_empty() {
+        if let Some(reserved) = at_once::reserve(db, reservation)? {
+            return Ok(reserved);
+        }
+        db.run(&format!("ROLLBACK TO SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+    }
+    reserve_by_steps(db, reservation)
+}
+
 /// Makes a reservation in three round trips: one reads the host and earlier answers, one inserts the row that assigns
 /// the ID, and one makes all other changes.
-pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
+fn reserve_by_steps(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
     let (request, placement) = (&reservation.request, &reservation.placement);
     let queries: Vec<_> = [host_query(&placement.host)]
         .into_iter()
@@ -322,18 +338,23 @@ pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Re
     let created_at = now();
     let id = insert_vm(db, host, request, placement, created_at)?;
     require_all(db, &placement.host, reservation_changes(db, host, id, reservation)?)?;
+    Ok(reserved(id, reservation, created_at))
+}
+
+/// A new virtual machine.
+fn reserved(id: VmId, reservation: &Reservation, created_at: i64) -> Reserved {
     let vm = Vm {
         id,
-        request: request.clone(),
+        request: reservation.request.clone(),
         state: VmState::Reserved,
         intent: Intent::Run,
-        placement: Some(placement.clone()),
+        placement: Some(reservation.placement.clone()),
         target: None,
         problem: None,
         version: 1,
         created_at,
     };
-    Ok(Reserved { vm, replayed: false })
+    Reserved { vm, replayed: false }
 }
 
 /// Inserts the row of a new virtual machine within its tenant's quota. The row's key is the virtual machine's ID.

@@ -16,10 +16,12 @@ use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{Client, Config, Error, NoTls, Socket, Statement};
 
-/// Limits how long a session waits, and how long an idle one may block others.
+/// Limits how long a session waits, and how long an idle one may block others. No plan depends on the values of parameters, so each
+/// statement is planned once.
 const SESSION_SETTINGS: &str =
     "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
-    SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning";
+    SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning;
+    SET plan_cache_mode = force_generic_plan";
 /// Maximum number of statements sent before their answers are awaited.
 const MAX_PIPELINED: usize = 16;
 
