@@ -242,7 +242,7 @@ pub fn audit_log(arguments: &AuditLogArguments) -> Outcome {
 }
 
 /// Parses a time span such as `90d`, `12h`, `30m` or `45s` into seconds.
-fn lifetime(text: &str) -> Result<u64, String> {
+pub(crate) fn lifetime(text: &str) -> Result<u64, String> {
     const UNITS: [(char, u64); 4] = [('d', 86_400), ('h', 3600), ('m', 60), ('s', 1)];
     let seconds = UNITS.iter().find_map(|(unit, seconds)| {
         text.strip_suffix(*unit)?.parse::<u64>().ok()?.checked_mul(*seconds).filter(|span| *span > 0)

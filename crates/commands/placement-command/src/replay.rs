@@ -58,7 +58,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
     };
     let arrivals = trace::open(&arguments.trace, &trace::Conversion { machine, cpu, memory })?;
     let policy = Policy { overcommit_percent: arguments.overcommit, ..Policy::default() };
-    let outcomes = replay_all(&fleet.hosts, &arrivals, &Candidate::all(&policy), 1)?;
+    let mut candidates = Candidate::all(&policy);
+    if arrivals.iter().any(|arrival| arrival.request.lifetime_s.is_some()) {
+        candidates.insert(1, Candidate::with_lifetimes(&policy));
+    }
+    let outcomes = replay_all(&fleet.hosts, &arrivals, &candidates, 1)?;
     let (rows, recommended) = compare(&outcomes).ok_or("no policy was replayed")?;
     let counted = outcomes.first().map_or(0, |(_, outcome)| outcome.total().requests);
     if arguments.format.json {

@@ -74,6 +74,9 @@ pub struct RequestOptions {
     /// node, else preferably so; :x2 asks for two. May be repeated.
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
+    /// Expected lifetime, for example 90d, 12h or 30m: a hint that lets nodes become empty at once.
+    #[arg(long, value_name = "TIME", value_parser = super::access::lifetime)]
+    lifetime: Option<u64>,
     /// Boot from this disk image: an absolute path on the host.
     #[arg(long, value_name = "PATH", conflicts_with = "template")]
     disk: Option<String>,
@@ -159,6 +162,7 @@ impl RequestOptions {
         let pages = self.huge_pages.map(|bytes| whole_units(bytes, 1 << 10, "--huge-pages")).transpose()?;
         put("huge_page_kib", pages.map(|v| json!(v)));
         put("virtual_nodes", self.virtual_nodes.map(|v| json!(v)));
+        put("lifetime_s", self.lifetime.map(|v| json!(v)));
         put("smt", self.smt.as_ref().map(|v| json!(v)));
         put("emulator", self.emulator.as_ref().map(|v| json!(v)));
         let member = |group: &String, relation: &str| {

@@ -5,7 +5,7 @@ use super::connection::{read_token, warn_if_token_is_visible};
 use clap::ValueEnum;
 use longma_command_line::size;
 use longma_placement::fake::{FakeHypervisor, FakeNetwork};
-use longma_placement::scheduler::Overhead;
+use longma_placement::scheduler::{Overhead, Weights};
 use longma_placement::{CpuSet, Host, Hypervisor, Policy};
 use longma_placement_service::agent::{Agent, Description, MemoryReserve};
 use longma_placement_service::libvirt::{Libvirt, Virtualization, check_migration_uri};
@@ -159,6 +159,9 @@ pub struct ServeArguments {
     /// Virtual CPUs with policy `range` or `none` per 100 physical CPUs.
     #[arg(long, value_name = "PERCENT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     overcommit: u32,
+    /// Prefer nodes on which other virtual machines stay as long, for requests with an expected lifetime.
+    #[arg(long)]
+    weigh_lifetimes: bool,
     /// Memory that each virtual machine takes besides its guest memory [default: 48MiB; 0 with --hypervisor fake].
     #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
     vm_overhead: Option<u32>,
@@ -341,7 +344,8 @@ impl ServeArguments {
             fixed_mib: self.vm_overhead.unwrap_or(default_overhead.fixed_mib),
             vcpu_mib: self.vcpu_overhead.unwrap_or(default_overhead.vcpu_mib),
         };
-        Policy { overcommit_percent: self.overcommit, overhead, ..Policy::default() }
+        let weights = if self.weigh_lifetimes { Weights::with_lifetimes() } else { Weights::default() };
+        Policy { overcommit_percent: self.overcommit, overhead, weights, ..Policy::default() }
     }
 
     /// The hosts whose agents run in this process.

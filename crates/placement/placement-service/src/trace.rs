@@ -7,7 +7,7 @@ use csv::{ReaderBuilder, StringRecord};
 use longma_placement::Request;
 use longma_placement::host::Host;
 use longma_placement::replay::Arrival;
-use longma_placement::request::{CpuPolicy, MAX_MEMORY_MIB, MAX_VCPUS, MemoryPolicy};
+use longma_placement::request::{CpuPolicy, MAX_LIFETIME_S, MAX_MEMORY_MIB, MAX_VCPUS, MemoryPolicy};
 use std::fmt::Display;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
@@ -17,6 +17,8 @@ use std::path::Path;
 const MAX_REQUESTS: usize = 10_000_000;
 /// Largest time of a trace, days.
 const MAX_DAYS: f64 = 1e6;
+/// Seconds of a day.
+const DAY_S: f64 = 86_400.0;
 
 /// How the rows of a trace become requests.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,7 @@ struct Columns {
     cpu: Option<usize>,
     memory_policy: Option<usize>,
     virtual_nodes: Option<usize>,
+    lifetime: Option<usize>,
 }
 
 /// How the size of a virtual machine is stated.
@@ -166,6 +169,7 @@ impl Columns {
             cpu: position("cpu")?,
             memory_policy: position("memory_policy")?,
             virtual_nodes: position("virtual_nodes")?,
+            lifetime: position("lifetime")?,
         })
     }
 
@@ -185,7 +189,11 @@ impl Columns {
         let memories = [("strict", MemoryPolicy::Strict), ("preferred", preferred)];
         let nodes = self.virtual_nodes.filter(|column| !row.text(*column).is_empty());
         let virtual_nodes = nodes.map(|column| row.number(column, 1.0, 16.0)).transpose()?.map(|n| n as u32);
+        let lifetime = self.lifetime.filter(|column| !row.text(*column).is_empty());
+        let lifetime =
+            lifetime.map(|column| row.number(column, 0.0, MAX_LIFETIME_S as f64 / DAY_S)).transpose()?;
         let request = Request {
+            lifetime_s: lifetime.map(|days| (days * DAY_S).ceil().max(1.0) as u64),
             cpu: row.lookup(self.cpu, &cpus)?.unwrap_or(conversion.cpu),
             memory: row.lookup(self.memory_policy, &memories)?.unwrap_or(conversion.memory),
             virtual_nodes,
@@ -254,12 +262,13 @@ mod tests {
     #[test]
     fn sizes_and_policies_may_be_stated_directly() {
         let all = parsed(
-            "starttime,endtime,vcpus,memory_mib,cpu,memory_policy,virtual_nodes\n0,,2,512,exclusive,preferred,2\n1,2,1,64,,,\n",
+            "starttime,endtime,vcpus,memory_mib,cpu,memory_policy,virtual_nodes,lifetime\n0,,2,512,exclusive,preferred,2,0.5\n1,2,1,64,,,,\n",
         );
         let all = all.unwrap();
         assert_eq!((all[0].request.cpu, all[0].request.virtual_nodes), (CpuPolicy::Exclusive, Some(2)));
         assert!(matches!(all[0].request.memory, MemoryPolicy::Preferred { .. }));
         assert_eq!((all[1].request.cpu, all[1].request.virtual_nodes), (CpuPolicy::Range, None));
+        assert_eq!(all.iter().map(|one| one.request.lifetime_s).collect::<Vec<_>>(), [Some(43_200), None]);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::store::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Maximum number of decisions for one request. All but the last failed because another allocator had taken the
 /// resources.
@@ -82,6 +82,11 @@ enum InMemory {
     PartOf(VmId),
     /// Not in memory: a reload found the resources taken by other virtual machines.
     Nowhere,
+}
+
+/// Seconds since 1970; 0 if the clock is earlier.
+fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 /// Places requests and reserves their resources.
@@ -177,6 +182,7 @@ impl Allocator {
             self.partitioned_since = None;
             self.scheduler.use_all_hosts();
         }
+        self.scheduler.set_time(now_s());
         let placement = match self.scheduler.place(request) {
             // Another allocator may have deleted a virtual machine.
             Err(NoPlacement::NoFit { .. }) if self.apply_changes()? > 0 => self.scheduler.place(request)?,
@@ -354,7 +360,8 @@ impl Allocator {
             }
             let moved = match self.scheduler.place(&vm.request) {
                 Ok(target) => {
-                    let moved = self.store.evacuate(id, &target);
+                    let since_start = Placement { lifetime: old.lifetime, ..target.clone() };
+                    let moved = self.store.evacuate(id, &since_start);
                     if moved.is_err() {
                         self.scheduler.release(&target)?;
                     }

@@ -397,6 +397,7 @@ mod tests {
         let file = folder.path().join("h1.json");
         let mut hypervisor = FakeHypervisor::with_file(&file).unwrap();
         let placement = Placement {
+            lifetime: None,
             host: "h1".into(),
             cpu: CpuPolicy::Range,
             memory: MemoryPolicy::Strict,

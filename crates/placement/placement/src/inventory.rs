@@ -2,6 +2,7 @@
 //! is never oversubscribed. `store` holds the durable copy.
 
 use crate::host::{Host, HostError, MAX_POOLS, NodeLoad, cpus_for, foreign_cpus};
+use crate::lifetime::{self, Lifetime};
 use crate::placement::Placement;
 use crate::shape::{Bits, Shape};
 use rustc_hash::FxHashMap;
@@ -53,6 +54,10 @@ pub(crate) struct NodeState {
     /// CPU and memory load in steps of 1/32. The coarse steps keep small fluctuations from invalidating cached
     /// decisions.
     pub load: [u8; 2],
+    /// Number of virtual machines whose lifetime is not known.
+    pub endless: u16,
+    /// Class of the longest remaining lifetime on the node.
+    pub lifetime_class: u8,
 }
 
 /// Number of load steps.
@@ -70,6 +75,8 @@ pub(crate) struct HostState {
     /// Group memberships of these virtual machines.
     pub members: u32,
     pub free: FreeCapacity,
+    /// Expected lifetimes of the virtual machines that have one, with masks of their nodes.
+    pub lifetimes: Vec<(Lifetime, u64)>,
 }
 
 /// The largest free amounts on any node, cached so that most hosts that are too full for a large request are rejected
@@ -81,6 +88,8 @@ pub(crate) struct FreeCapacity {
     pub node_mib: u32,
     /// Free memory of all nodes in ordinary pages, MiB.
     pub host_mib: u64,
+    /// Shared virtual CPUs that all nodes can still carry.
+    pub host_vcpus: u32,
 }
 
 /// A group member: its host's index and a bit mask of its nodes.
@@ -89,6 +98,9 @@ pub(crate) struct Member {
     pub host: u32,
     pub nodes: u64,
 }
+
+/// Interval at which the lifetime classes of all hosts are updated, seconds.
+const CLASSIFYING_INTERVAL_S: i64 = 60;
 
 /// All hosts with their reservations.
 #[derive(Clone, Debug)]
@@ -99,6 +111,10 @@ pub struct Inventory {
     pub(crate) groups: FxHashMap<String, Vec<Member>>,
     /// Shared virtual CPUs (policies `range` and `none`) allowed per hundred free CPUs.
     pub(crate) overcommit_percent: u32,
+    /// Current time, seconds since 1970.
+    now_s: i64,
+    /// When the lifetime classes of all hosts were last updated.
+    classified_s: i64,
 }
 
 /// Reservations on a host.
@@ -144,6 +160,8 @@ impl NodeState {
             foreign_vcpus,
             used_mib: [0; MAX_POOLS],
             load: [0; 2],
+            endless: 0,
+            lifetime_class: 0,
         }
     }
 
@@ -164,24 +182,66 @@ impl NodeState {
 }
 
 impl HostState {
-    fn new(name: Arc<str>, shape: Arc<Shape>) -> Self {
+    fn new(name: Arc<str>, shape: Arc<Shape>, percent: u32) -> Self {
         let nodes = shape.nodes.iter().map(NodeState::new).collect();
         let devices = vec![0; shape.devices.len()].into();
         let (status, free) = (HostStatus::Up, FreeCapacity::default());
-        let mut host = Self { name, nodes, devices, shape, status, vms: 0, members: 0, free };
-        host.update_free_capacity();
+        let lifetimes = Vec::new();
+        let mut host = Self { name, nodes, devices, shape, status, vms: 0, members: 0, free, lifetimes };
+        host.update_free_capacity(percent);
         host
     }
 
-    fn update_free_capacity(&mut self) {
+    fn update_free_capacity(&mut self, percent: u32) {
         let mut free = FreeCapacity::default();
         for (shape, state) in self.shape.nodes.iter().zip(&*self.nodes) {
             let mib = shape.pools[0].mib - u64::from(state.used_mib[0]);
             free.node_cpus = free.node_cpus.max(state.free_cpus);
             free.node_mib = free.node_mib.max(mib as u32);
             free.host_mib += mib;
+            free.host_vcpus += state.capacity(0, percent).saturating_sub(state.shared);
         }
         self.free = free;
+    }
+
+    /// Nodes that a placement uses, as a mask.
+    fn nodes_of(&self, placement: &Placement) -> u64 {
+        let shares = placement.cells.iter().flat_map(|cell| &cell.memory).chain(&placement.overhead);
+        let nodes = placement.cells.iter().map(|cell| cell.node).chain(shares.map(|share| share.node));
+        nodes.filter_map(|node| self.shape.node(node)).fold(0, |mask, n| mask | 1 << n)
+    }
+
+    /// Adds the lifetime of a placement, or removes it.
+    fn count_lifetime(&mut self, placement: &Placement, is_added: bool, now_s: i64) {
+        let mask = self.nodes_of(placement);
+        match placement.lifetime {
+            Some(lifetime) if is_added => self.lifetimes.push((lifetime, mask)),
+            Some(lifetime) => {
+                let found = self.lifetimes.iter().position(|one| *one == (lifetime, mask));
+                found.map(|at| self.lifetimes.swap_remove(at));
+            }
+            None => {
+                for (_, node) in self.nodes.iter_mut().enumerate().filter(|(at, _)| mask >> at & 1 == 1) {
+                    node.endless = if is_added { node.endless + 1 } else { node.endless.saturating_sub(1) };
+                }
+            }
+        }
+        self.update_lifetime_classes(now_s);
+    }
+
+    /// Updates the lifetime class of each node. Returns whether any has changed.
+    fn update_lifetime_classes(&mut self, now_s: i64) -> bool {
+        let mut changed = false;
+        for (at, node) in self.nodes.iter_mut().enumerate() {
+            let here = self.lifetimes.iter().filter(|(_, mask)| mask >> at & 1 == 1);
+            let class = match node.endless {
+                0 => here.map(|(one, _)| lifetime::class(one.remaining_s(now_s))).max().unwrap_or(0),
+                _ => lifetime::MAX_CLASS,
+            };
+            changed |= class != node.lifetime_class;
+            node.lifetime_class = class;
+        }
+        changed
     }
 
     /// CPUs of the whole host that are not dedicated to a virtual machine.
@@ -202,6 +262,8 @@ impl Inventory {
             shapes: FxHashMap::default(),
             groups: FxHashMap::default(),
             overcommit_percent,
+            now_s: i64::MIN / 2,
+            classified_s: i64::MIN / 2,
         }
     }
 
@@ -258,7 +320,7 @@ impl Inventory {
         }
         let name: Arc<str> = host.name.as_str().into();
         self.by_name.insert(name.clone(), self.hosts.len() as u32);
-        self.hosts.push(HostState::new(name, shape));
+        self.hosts.push(HostState::new(name, shape, self.overcommit_percent));
         Ok(self.hosts.len() - 1)
     }
 
@@ -282,7 +344,7 @@ impl Inventory {
     fn clear_reservations(&mut self, at: usize, shape: Arc<Shape>) {
         self.remove_members(at);
         let old = &self.hosts[at];
-        let mut new = HostState::new(old.name.clone(), shape);
+        let mut new = HostState::new(old.name.clone(), shape, self.overcommit_percent);
         new.status = old.status;
         if new.nodes.len() == old.nodes.len() {
             for (new, old) in new.nodes.iter_mut().zip(&old.nodes) {
@@ -342,6 +404,22 @@ impl Inventory {
         changed
     }
 
+    /// Current time as last set, seconds since 1970.
+    pub(crate) fn now_s(&self) -> i64 {
+        self.now_s
+    }
+
+    /// Sets the current time. Returns the hosts on which the remaining lifetime of a node is now of another class.
+    pub(crate) fn set_time(&mut self, now_s: i64) -> Vec<usize> {
+        self.now_s = now_s;
+        if now_s < self.classified_s + CLASSIFYING_INTERVAL_S {
+            return Vec::new();
+        }
+        self.classified_s = now_s;
+        let known = self.hosts.iter_mut().enumerate().filter(|(_, host)| !host.lifetimes.is_empty());
+        known.filter_map(|(at, host)| host.update_lifetime_classes(now_s).then_some(at)).collect()
+    }
+
     /// Returns the group member that a placement represents, or `None` if its host is unknown.
     pub(crate) fn member(&self, placement: &Placement) -> Option<Member> {
         let at = self.find(&placement.host)?;
@@ -365,7 +443,8 @@ impl Inventory {
         add(&mut host, placement, percent).map_err(fail)?;
         host.vms += 1;
         host.members += placement.groups.len() as u32;
-        host.update_free_capacity();
+        host.count_lifetime(placement, true, self.now_s);
+        host.update_free_capacity(self.overcommit_percent);
         self.hosts[at] = host;
         for group in &placement.groups {
             let members = self.groups.entry(group.clone()).or_default();
@@ -385,7 +464,8 @@ impl Inventory {
         subtract(&mut host, placement).map_err(fail)?;
         host.vms = host.vms.saturating_sub(1);
         host.members = host.members.saturating_sub(placement.groups.len() as u32);
-        host.update_free_capacity();
+        host.count_lifetime(placement, false, self.now_s);
+        host.update_free_capacity(self.overcommit_percent);
         self.hosts[at] = host;
         let member = self.member(placement);
         for group in &placement.groups {

@@ -15,6 +15,7 @@ pub mod foreign;
 pub mod host;
 pub mod hypervisor;
 pub mod inventory;
+pub mod lifetime;
 pub mod lost_resources;
 pub mod monitor;
 pub mod name;

@@ -1,6 +1,7 @@
 //! The placement of a virtual machine: its host, and the physical node, CPUs and memory of each virtual node.
 
 use crate::host::Host;
+use crate::lifetime::Lifetime;
 use crate::request::{CpuPolicy, EmulatorPolicy, MemoryPolicy};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -32,6 +33,9 @@ pub struct Placement {
     /// Groups of the virtual machine, as "tenant/group".
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<String>,
+    /// Expected lifetime, if the request states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Lifetime>,
 }
 
 /// One virtual node.

@@ -13,7 +13,7 @@ use crate::defragment::{COMMON_SIZES, inventory_score};
 use crate::host::{Host, HostError};
 use crate::placement::Placement;
 use crate::request::Request;
-use crate::scheduler::{Policy, Scheduler, Strategy};
+use crate::scheduler::{Policy, Scheduler, Strategy, Weights};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -48,6 +48,13 @@ pub struct Candidate {
 }
 
 impl Candidate {
+    /// Longma's policy with stated lifetimes weighed, with the settings of `policy`.
+    pub fn with_lifetimes(policy: &Policy) -> Self {
+        let weights = Weights { lifetime: Weights::with_lifetimes().lifetime, ..policy.weights };
+        let policy = Policy { strategy: Strategy::Numa, weights, ..policy.clone() };
+        Self { name: "longma with lifetimes".into(), policy, moves: false }
+    }
+
     /// Longma's policy without and with moves, and the comparison strategies, with the settings of `policy`.
     pub fn all(policy: &Policy) -> Vec<Self> {
         let candidate = |name: &str, strategy, moves| Self {
@@ -215,6 +222,11 @@ pub fn replay_all(
     done.into_iter().map(|(at, outcome)| Ok((candidates[at].name.clone(), outcome?))).collect()
 }
 
+/// Time of the scheduler, which begins at the earliest time of a trace.
+fn seconds(hours: f64) -> i64 {
+    (hours * 3600.0) as i64
+}
+
 /// State of a replay.
 struct Run<'a> {
     hosts: &'a [Host],
@@ -266,6 +278,7 @@ impl<'a> Run<'a> {
         let mib = arrival.request.memory_mib;
         let mut sums = Sums { requests: 1, requested_mib: mib, ..Sums::default() };
         self.placed.push(None);
+        self.scheduler.set_time(seconds(arrival.at));
         let mut found = self.scheduler.place(&arrival.request).ok();
         if found.is_none() && self.moving {
             found = self.make_room(&arrival.request);

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub const MAX_VCPUS: u32 = 1024;
 /// Maximum memory of a request in MiB: 16 TiB.
 pub const MAX_MEMORY_MIB: u64 = 16 << 20;
+/// Maximum expected lifetime, seconds.
+pub const MAX_LIFETIME_S: u64 = 3650 * 86400;
 /// Maximum number of virtual NUMA nodes of a request.
 pub const MAX_VIRTUAL_NODES: u32 = 16;
 
@@ -231,6 +233,10 @@ pub struct Request {
     /// The boot source of the virtual machine.
     #[serde(default)]
     pub boot: Boot,
+    /// Expected lifetime in seconds. It is a hint for the placement and has no other effect.
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 315360000))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime_s: Option<u64>,
 }
 
 fn default_tenant() -> String {
@@ -265,6 +271,7 @@ impl Request {
             groups: Vec::new(),
             devices: Vec::new(),
             boot: Boot::default(),
+            lifetime_s: None,
         }
     }
 
@@ -331,6 +338,9 @@ impl Request {
             if self.emulator == EmulatorPolicy::Isolated {
                 note("emulator".into(), "a dedicated CPU needs cpu set to \"exclusive\"".into());
             }
+        }
+        if self.lifetime_s.is_some_and(|lifetime_s| !(1..=MAX_LIFETIME_S).contains(&lifetime_s)) {
+            note("lifetime_s".into(), format!("must be from 1 to {MAX_LIFETIME_S}, ten years"));
         }
         self.check_lists(&mut note);
         if wrong.is_empty() { Ok(()) } else { Err(wrong) }
@@ -414,6 +424,8 @@ mod tests {
         assert_eq!(field(|r| r.virtual_nodes = Some(3)), "virtual_nodes");
         assert_eq!(field(|r| r.huge_page_kib = Some(2000)), "huge_page_kib");
         assert_eq!(field(|r| (r.huge_page_kib, r.memory_mib) = (Some(2048), 4097)), "memory_mib");
+        assert_eq!(field(|r| r.lifetime_s = Some(0)), "lifetime_s");
+        assert_eq!(field(|r| r.lifetime_s = Some(MAX_LIFETIME_S + 1)), "lifetime_s");
         assert_eq!(field(|r| r.smt = SmtPolicy::Avoid), "smt");
         assert_eq!(field(|r| r.emulator = EmulatorPolicy::Isolated), "emulator");
         assert_eq!(

@@ -25,6 +25,7 @@ pub use weigh::Weights;
 
 use crate::host::{Host, HostError, NodeLoad};
 use crate::inventory::{HostStatus, Inventory, ReserveError};
+use crate::lifetime::Lifetime;
 use crate::placement::Placement;
 use crate::request::{Invalid, Request};
 use baseline::Fitting;
@@ -220,6 +221,13 @@ impl Scheduler {
         true
     }
 
+    /// Sets the current time, in seconds since 1970. Expected lifetimes are compared with it once a minute.
+    pub fn set_time(&mut self, now_s: i64) {
+        for host in self.inventory.set_time(now_s) {
+            self.changed(host);
+        }
+    }
+
     /// Reserves the resources of a placement.
     ///
     /// # Errors
@@ -259,7 +267,10 @@ impl Scheduler {
     pub fn decide(&mut self, request: &Request) -> Result<Placement, NoPlacement> {
         request.check().map_err(NoPlacement::Invalid)?;
         let found = self.demands(request).iter().find_map(|demand| self.find(request, demand));
-        found.ok_or(NoPlacement::NoFit { hosts: self.inventory.len() })
+        let lifetime = self.lifetime_from_now(request);
+        found
+            .map(|place| Placement { lifetime, ..place })
+            .ok_or(NoPlacement::NoFit { hosts: self.inventory.len() })
     }
 
     /// Returns the best placement for `request` on the given nodes of a host, without reserving it. Returns `None` if
@@ -272,9 +283,12 @@ impl Scheduler {
         nodes: &[u32],
         own: impl IntoIterator<Item = &'a Placement>,
     ) -> Option<Placement> {
+        let own: Vec<&Placement> = own.into_iter().collect();
+        let lifetime = own.first().map_or(self.lifetime_from_now(request), |place| place.lifetime);
         let groups = GroupRules::for_resident(&self.inventory, request, own);
         let at = self.inventory.find(host)?;
-        self.fit_on(request, at, nodes, groups.nodes(at as u32))
+        let found = self.fit_on(request, at, nodes, groups.nodes(at as u32))?;
+        Some(Placement { lifetime, ..found })
     }
 
     /// Returns the best placement on the host `to`, or on any host, for a virtual machine that is to leave its host, where
@@ -310,6 +324,7 @@ impl Scheduler {
         self.set_status(&own.host, status);
         let kept = self.reserve(own);
         debug_assert_eq!(kept, Ok(()), "it was released above");
+        let found = found.map(|target| Placement { lifetime: own.lifetime, ..target });
         found.ok_or(no_fit(if to.is_some() { 1 } else { hosts }))
     }
 
@@ -321,6 +336,12 @@ impl Scheduler {
         nodes: &[u32],
     ) -> Option<Placement> {
         self.fit_on(request, self.inventory.find(host)?, nodes, u64::MAX)
+    }
+
+    /// The lifetime of a virtual machine that begins now.
+    fn lifetime_from_now(&self, request: &Request) -> Option<Lifetime> {
+        let since_s = self.inventory.now_s();
+        request.lifetime_s.map(|expected_s| Lifetime { since_s, expected_s })
     }
 
     fn fit_on(&self, request: &Request, at: usize, nodes: &[u32], mask: u64) -> Option<Placement> {
@@ -339,6 +360,10 @@ impl Scheduler {
         let mut demands = Demand::of(request, self.policy.overhead);
         if self.policy.strategy != Strategy::Numa {
             demands.retain(|demand| demand.memory == request.memory);
+        }
+        if self.policy.strategy != Strategy::Numa || self.policy.weights.lifetime == 0.0 {
+            // Kinds that differ in their lifetimes only need no rankings of their own.
+            demands.iter_mut().for_each(|demand| demand.lifetime_class = None);
         }
         demands
     }

@@ -79,7 +79,8 @@ pub(crate) async fn vms(
     Path(host): Path<String>,
 ) -> Result<Json<Vec<Vm>>, HttpProblem> {
     require_agent_of(&state, &caller, &host, &headers).await?;
-    Ok(Json(state.with(move |state| state.store.host_vms(&host)).await?))
+    let vms = state.with(move |state| state.store.host_vms(&host)).await?;
+    Ok(Json(vms.into_iter().map(for_agent).collect()))
 }
 
 /// Orders the agent of a migration's target to prepare its host. Answers with `pending` after a few seconds, after
@@ -204,5 +205,11 @@ pub(crate) async fn change(
             }
         }
     });
-    Ok(Json(changed.await?))
+    Ok(Json(changed.await?.map(for_agent)))
+}
+
+/// Removes what agents do not need and those of older versions do not know.
+fn for_agent(mut vm: Vm) -> Vm {
+    vm.request.lifetime_s = None;
+    vm
 }

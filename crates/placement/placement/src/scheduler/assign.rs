@@ -72,6 +72,7 @@ pub(crate) fn assign(
         devices: devices(host, demand, nodes)?,
         groups,
         overhead,
+        lifetime: None,
     })
 }
 

@@ -2,6 +2,7 @@
 //! Names, tenants and groups are not part of it; they are checked for each decision.
 
 use super::Overhead;
+use crate::lifetime;
 use crate::request::{
     CpuPolicy, DeviceNeed, EmulatorPolicy, MAX_VIRTUAL_NODES, MemoryPolicy, Request, SmtPolicy,
 };
@@ -21,6 +22,8 @@ pub(crate) struct Demand {
     pub smt: SmtPolicy,
     pub emulator: EmulatorPolicy,
     pub devices: Vec<DeviceNeed>,
+    /// Class of the expected lifetime; `None` if it is not known or not weighed.
+    pub lifetime_class: Option<u8>,
 }
 
 /// The demand of one virtual node. It never increases from one virtual node to the next, so a node that fits the first
@@ -58,6 +61,7 @@ impl Demand {
                 devices.sort_unstable();
                 devices
             },
+            lifetime_class: request.lifetime_s.map(lifetime::class),
         };
         let cells = match request.virtual_nodes {
             Some(cells) => vec![cells],

@@ -2,6 +2,7 @@
 //! `tests/`.
 
 mod capacity;
+mod lifetime;
 
 use super::*;
 use crate::host::{Device, DeviceKind, Node, Pool};

@@ -4,6 +4,7 @@ mod balance;
 mod device;
 mod host_in_use;
 mod host_packing;
+mod lifetime;
 mod load;
 mod locality;
 mod node_in_use;
@@ -46,7 +47,7 @@ pub struct Weights {
     pub node_in_use: f32,
     /// Prefers hosts already in use.
     pub host_in_use: f32,
-    /// Prefers hosts with little free memory.
+    /// Prefers hosts with little free memory, or few free CPUs.
     pub host_packing: f32,
     /// Prefers nodes with a low load.
     pub load: f32,
@@ -58,6 +59,16 @@ pub struct Weights {
     pub distance: f32,
     /// Prefers sets of nodes after which the most further virtual machines of the same shape still fit.
     pub capacity: f32,
+    /// Prefers nodes on which some virtual machine is expected to stay as long as the new one, if its lifetime is stated. 0 by
+    /// default, because it did not measurably lower the refused memory.
+    pub lifetime: f32,
+}
+
+impl Weights {
+    /// The default weights, and stated lifetimes weighed too.
+    pub fn with_lifetimes() -> Self {
+        Self { lifetime: 4.0, ..Self::default() }
+    }
 }
 
 impl Default for Weights {
@@ -73,18 +84,20 @@ impl Default for Weights {
             device: 1.0,
             distance: 2.0,
             capacity: 8.0,
+            lifetime: 0.0,
         }
     }
 }
 
 /// All node weighers.
-pub(crate) const NODE_WEIGHERS: [&dyn NodeWeigher; 6] = [
+pub(crate) const NODE_WEIGHERS: [&dyn NodeWeigher; 7] = [
     &packing::Packing,
     &balance::Balance,
     &node_in_use::NodeInUse,
     &load::Load,
     &locality::Locality,
     &device::Device,
+    &lifetime::Lifetime,
 ];
 /// All host weighers.
 pub(crate) const HOST_WEIGHERS: [&dyn HostWeigher; 2] = [&host_in_use::HostInUse, &host_packing::HostPacking];
