@@ -54,7 +54,7 @@ def main():
         sampler.start()
         try:
             server.sql("CREATE DATABASE fleet")
-            words = [arguments.bench, "cluster", "--database", f"{server.url} dbname=fleet", *others]
+            words = [arguments.bench, "cluster", "--database", f"{server.url} dbname=fleet", "--folder", folder, *others]
             done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=900, check=True)
             result = json.loads(done.stdout)
             result["fsync"] = server.sql("SHOW fsync").strip()

@@ -1,11 +1,13 @@
 //! Scheduler processes that concurrently place on one PostgreSQL database. `api.py` measures the API, and `cluster.py`
 //! runs the server.
 
-use crate::load::{Load, memory_mib, percentile};
+use crate::load::{Load, memory_mib};
+use crate::profile::{self, sync_times};
 use crate::speed::hosts_to_measure;
 use longma_placement::{Allocator, Policy, SqlStore, Store};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Lines, Write};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +20,8 @@ const TOGETHER: usize = 64;
 pub struct ClusterOptions {
     /// URL of an empty PostgreSQL database.
     pub database: String,
+    /// Folder on the disk of the database.
+    pub folder: PathBuf,
     pub hosts: usize,
     pub schedulers: usize,
     /// Duration of each of the two parts.
@@ -62,6 +66,7 @@ impl Scheduler {
     fn start(options: &ClusterOptions, number: usize) -> std::io::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["scheduler", "--database", &options.database, "--window", &options.window.to_string()]);
+        command.arg("--folder").arg(&options.folder);
         command.args(["--seconds", &options.seconds.to_string(), "--name", &format!("s{number}v")]);
         command.args(options.rate.map(|rate| format!("--rate={rate}")));
         command.arg(format!("--seed={}", options.seed + number as u64));
@@ -113,10 +118,11 @@ pub fn cluster(options: &ClusterOptions) -> std::io::Result<Value> {
 }
 
 /// A scheduler process: prints a line when ready and after each part, and starts each part on command.
-pub fn scheduler(database: &str, seconds: f64, window: usize, rate: Option<f64>, seed: u64, name: &str) {
+pub fn scheduler(options: &ClusterOptions, name: &str) {
     let began = Instant::now();
-    let store = store(database);
-    let allocator = Allocator::open(store, Policy::default(), seed).expect("what it has agrees");
+    let &ClusterOptions { seconds, window, rate, seed, .. } = options;
+    let store = store(&options.database);
+    let allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("what it has agrees");
     let mut load = Load::new(allocator, seed, name, true);
     let opened_s = began.elapsed().as_secs_f64();
     load.warm();
@@ -135,16 +141,17 @@ pub fn scheduler(database: &str, seconds: f64, window: usize, rate: Option<f64>,
         })
     );
     await_order();
+    let mut syncs = sync_times(&options.folder);
     let rate = rate.unwrap_or(fastest) * 0.7;
-    let paced = load.paced(rate, seconds);
-    let us = |part: f64| percentile(&paced.latencies, part).round();
-    let stages = paced.stages.each_ref().map(|stage| [0.5, 0.99].map(|part| percentile(stage, part).round()));
+    store.record_times();
+    let times = load.paced(rate, seconds);
+    let changes = store.record_times();
+    syncs.extend(sync_times(&options.folder));
     println!(
         "{}",
         json!({
-            "load_a_second": rate.round(), "answers": paced.latencies.len(), "p50_us": us(0.5), "p99_us": us(0.99),
-            "max_us": us(1.0), "late_decided_durable_us": stages, "conflicts": load.allocator.conflicts() - conflicts,
-            "news": load.news, "most_memory_mib": memory_mib().1,
+            "load_a_second": rate.round(), "answers": times.len(), "paced": profile::report(&times, &changes, &syncs),
+            "conflicts": load.allocator.conflicts() - conflicts, "news": load.news, "most_memory_mib": memory_mib().1,
         })
     );
 }

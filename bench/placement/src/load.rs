@@ -1,6 +1,8 @@
 //! Sends requests to an allocator, as fast as possible or at a given rate, and waits until each is durable.
 
+use crate::profile::RequestTimes;
 use longma_placement::Allocator;
+use longma_placement::Request;
 use longma_placement::allocator::{AllocateError, PendingReservation};
 use longma_placement::fleet::{self, Rng};
 use std::collections::VecDeque;
@@ -39,14 +41,6 @@ pub struct Load {
     pub news: usize,
 }
 
-/// Answers at a given rate; sorted.
-pub struct Paced {
-    /// Time from when a request was due to its durable answer.
-    pub latencies: Vec<Duration>,
-    /// Of each answer: its start delay, the decision time, and the time until it was durable and observed.
-    pub stages: [Vec<Duration>; 3],
-}
-
 impl Load {
     /// Names begin with `name`. With `follows`, reads changes of other schedulers on the same database.
     pub fn new(allocator: Allocator, seed: u64, name: &str, follows: bool) -> Self {
@@ -55,16 +49,25 @@ impl Load {
         Self { allocator, random, name: name.into(), number: 0, follows, followed, deciding, news: 0 }
     }
 
+    /// The next request as the JSON that a client sends.
+    fn body(&mut self) -> String {
+        self.number += 1;
+        let request = fleet::request(&mut self.random, &format!("{}{}", self.name, self.number));
+        serde_json::to_string(&request).expect("a request can be written")
+    }
+
     fn next(&mut self) -> Result<PendingReservation, AllocateError> {
+        let request = serde_json::from_str(&self.body()).expect("it was written as JSON");
+        self.begin(&request)
+    }
+
+    fn begin(&mut self, request: &Request) -> Result<PendingReservation, AllocateError> {
         if self.follows && self.followed.elapsed() > FOLLOWING {
             self.news += self.allocator.apply_changes()?;
             self.followed = Instant::now();
         }
-        self.number += 1;
-        let name = format!("{}{}", self.name, self.number);
-        let request = fleet::request(&mut self.random, &name);
         let began = Instant::now();
-        let begun = self.allocator.begin(&request, Some(&name));
+        let begun = self.allocator.begin(request, Some(&request.name));
         self.deciding = (self.deciding.0 + began.elapsed(), self.deciding.1 + 1);
         begun
     }
@@ -101,30 +104,29 @@ impl Load {
         rate
     }
 
-    /// Runs at the given rate per second.
-    pub fn paced(&mut self, rate: f64, seconds: f64) -> Paced {
+    /// Runs at the given rate per second; returns the times of the answered requests in order.
+    pub fn paced(&mut self, rate: f64, seconds: f64) -> Vec<RequestTimes> {
         let pace = Duration::from_secs_f64(1.0 / rate.max(1.0));
-        let mut paced = Paced { latencies: Vec::new(), stages: Default::default() };
-        let mut under_way: VecDeque<(Instant, Instant, PendingReservation)> = VecDeque::new();
-        let start = Instant::now();
+        let mut times = Vec::new();
+        let mut under_way: VecDeque<(RequestTimes, Instant, PendingReservation)> = VecDeque::new();
+        let (start, mut body) = (Instant::now(), self.body());
         let mut due = start;
         while start.elapsed().as_secs_f64() < seconds {
             if Instant::now() >= due {
                 let began = Instant::now();
-                if let Ok(begun) = self.next() {
+                let request = serde_json::from_str(&body).expect("it was written as JSON");
+                let parsed = Instant::now();
+                if let Ok(begun) = self.begin(&request) {
                     let decided = Instant::now();
-                    paced.stages[0].push(began - due);
-                    paced.stages[1].push(decided - began);
-                    under_way.push_back((due, decided, begun));
+                    let (late, parse, decide) = (began - due, parsed - began, decided - parsed);
+                    let request = RequestTimes { late, parse, decide, durable: Duration::ZERO };
+                    under_way.push_back((request, decided, begun));
                 }
+                body = self.body();
                 due += pace;
             }
             while under_way.front().is_some_and(|(_, _, begun)| begun.is_answered()) {
-                if let Some((at, decided, begun)) = under_way.pop_front() {
-                    self.end(begun);
-                    paced.latencies.push(at.elapsed());
-                    paced.stages[2].push(decided.elapsed());
-                }
+                times.extend(under_way.pop_front().map(|one| self.answer(one)));
             }
             if Instant::now() < due {
                 // Sleep instead of spinning: with two cores, waiting threads must not take CPU time from others.
@@ -133,9 +135,16 @@ impl Load {
                 );
             }
         }
-        under_way.into_iter().for_each(|(_, _, begun)| self.end(begun));
-        paced.latencies.sort_unstable();
-        paced.stages.iter_mut().for_each(|stage| stage.sort_unstable());
-        paced
+        times.extend(under_way.into_iter().map(|one| self.answer(one)));
+        times
+    }
+
+    fn answer(
+        &mut self,
+        (times, decided, begun): (RequestTimes, Instant, PendingReservation),
+    ) -> RequestTimes {
+        let vm = self.allocator.finish(begun).expect("it is durable").vm;
+        std::hint::black_box(serde_json::to_string(&vm).expect("a virtual machine can be written"));
+        RequestTimes { durable: decided.elapsed(), ..times }
     }
 }

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod load;
+mod profile;
 mod quality;
 mod speed;
 
@@ -51,6 +52,13 @@ enum What {
         /// Policies to run [default: all].
         #[arg(long)]
         policy: Vec<String>,
+        /// Also run Longma with requests that state their lifetimes: exact, median, or the part of the lifetime classes
+        /// that are correct.
+        #[arg(long, value_delimiter = ',', value_parser = quality::Stated::parse)]
+        lifetimes: Vec<quality::Stated>,
+        /// Requests with so little memory that CPUs run out first.
+        #[arg(long)]
+        cpu_bound: bool,
         /// Weights of the weighers, as JSON.
         #[arg(long, default_value = "{}")]
         weights: String,
@@ -88,6 +96,9 @@ enum What {
         /// URL of an empty PostgreSQL database.
         #[arg(long)]
         database: String,
+        /// Folder on the disk of the database, to measure its sync.
+        #[arg(long)]
+        folder: PathBuf,
         /// Number of hosts.
         #[arg(long, default_value_t = 100_000)]
         hosts: usize,
@@ -111,6 +122,8 @@ enum What {
         #[arg(long)]
         database: String,
         #[arg(long)]
+        folder: PathBuf,
+        #[arg(long)]
         seconds: f64,
         #[arg(long)]
         window: usize,
@@ -129,12 +142,13 @@ fn main() -> std::io::Result<()> {
                 println!("{}", speed::decisions(hosts, seconds, seed));
             }
         }
-        What::Fleet { hosts, days, load, two_nodes, seeds, policy: only, weights } => {
+        What::Fleet { hosts, days, load, two_nodes, seeds, policy: only, lifetimes, cpu_bound, weights } => {
             let weights = serde_json::from_str(&weights)?;
             let policy = Policy { weights, ..Policy::default() };
             for (load, two_nodes) in load.iter().flat_map(|l| two_nodes.iter().map(move |t| (*l, *t))) {
-                let fleet = quality::Fleet { hosts, days, load, two_nodes };
-                fleet.measure(seed..seed + seeds, &policy, &only).iter().for_each(|row| println!("{row}"));
+                let fleet = quality::Fleet { hosts, days, load, two_nodes, cpu_bound };
+                let rows = fleet.measure(seed..seed + seeds, &policy, &only, &lifetimes);
+                rows.iter().for_each(|row| println!("{row}"));
             }
         }
         What::Capacity { hosts } => {
@@ -147,13 +161,16 @@ fn main() -> std::io::Result<()> {
             let folder = folder.as_deref().unwrap_or(temporary.path());
             println!("{}", speed::durable(hosts, seconds, window, rate, seed, folder, database.as_deref()));
         }
-        What::Cluster { database, hosts, schedulers, seconds, window, rate } => {
+        What::Cluster { database, folder, hosts, schedulers, seconds, window, rate } => {
             let options =
-                cluster::ClusterOptions { database, hosts, schedulers, seconds, window, rate, seed };
+                cluster::ClusterOptions { database, folder, hosts, schedulers, seconds, window, rate, seed };
             println!("{}", cluster::cluster(&options)?);
         }
-        What::Scheduler { database, seconds, window, rate, name } => {
-            cluster::scheduler(&database, seconds, window, rate, seed, &name);
+        What::Scheduler { database, folder, seconds, window, rate, name } => {
+            let (hosts, schedulers) = (0, 1);
+            let options =
+                cluster::ClusterOptions { database, folder, hosts, schedulers, seconds, window, rate, seed };
+            cluster::scheduler(&options, &name);
         }
     }
     Ok(())

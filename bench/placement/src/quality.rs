@@ -23,6 +23,8 @@ pub struct Fleet {
     pub load: f64,
     /// Part of the virtual machines that have two virtual nodes.
     pub two_nodes: f64,
+    /// Whether CPUs run out before memory: `load` is a fraction of the virtual CPUs, and memory is 0.5 or 1 GiB per virtual CPU.
+    pub cpu_bound: bool,
 }
 
 /// Hosts of four nodes, each with 16 cores of two threads and 128 GiB. The first core is the host's own.
@@ -48,9 +50,75 @@ fn four_node_hosts(count: usize) -> Vec<Host> {
     (0..count).map(host).collect()
 }
 
+/// Median of the lifetimes, hours.
+const MEDIAN_HOURS: f64 = 0.56;
+/// Lifetime classes as Azure predicts them: upper bounds in hours, and the median lifetime of the class.
+///
+/// Source: Cortez et al., "Resource Central" (SOSP 2017), for the bounds.
+const PREDICTED_CLASSES: [(f64, f64); 4] = [(0.25, 0.15), (1.0, 0.5), (24.0, 4.0), (f64::INFINITY, 220.0)];
+
+/// What requests state about their lifetimes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Stated {
+    /// The exact lifetime.
+    Exact,
+    /// The median lifetime of all requests: what a history without further knowledge says.
+    Median,
+    /// The median of the lifetime's class, with this probability; otherwise that of a neighbouring class.
+    Class(f64),
+}
+
+impl Stated {
+    /// Parses `exact`, `median`, or the part of the classes that are correct.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text {
+            "exact" => Ok(Self::Exact),
+            "median" => Ok(Self::Median),
+            _ => match text.parse() {
+                Ok(part) if (0.0..=1.0).contains(&part) => Ok(Self::Class(part)),
+                _ => Err("give exact, median, or a part from 0 to 1".into()),
+            },
+        }
+    }
+
+    /// What the request of a virtual machine that lives `hours` states, hours.
+    fn hours(self, random: &mut Rng, hours: f64) -> f64 {
+        let correct = match self {
+            Self::Exact => return hours,
+            Self::Median => return MEDIAN_HOURS,
+            Self::Class(correct) => correct,
+        };
+        let class = PREDICTED_CLASSES.iter().position(|class| hours <= class.0).unwrap_or(3);
+        let predicted = match (random.fraction() < correct, class) {
+            (true, _) => class,
+            (false, 0) => 1,
+            (false, 3) => 2,
+            (false, _) => class - 1 + 2 * random.index(2),
+        };
+        PREDICTED_CLASSES[predicted].1
+    }
+
+    /// Adds it to the requests of a trace.
+    fn add_to(self, arrivals: &[Arrival], seed: u64) -> Vec<Arrival> {
+        let mut random = Rng::new(seed.rotate_left(32));
+        let stated = |arrival: &Arrival| {
+            let hours = self.hours(&mut random, arrival.leaves - arrival.at);
+            let request =
+                Request { lifetime_s: Some((hours * 3600.0).ceil() as u64), ..arrival.request.clone() };
+            Arrival { request, ..arrival.clone() }
+        };
+        arrivals.iter().map(stated).collect()
+    }
+}
+
 impl Fleet {
     fn request(&self, random: &mut Rng, name: &str) -> Request {
         let request = fleet::request(random, name);
+        let memory_mib = match self.cpu_bound {
+            true => u64::from(request.vcpus) * [512, 1024][random.index(2)],
+            false => request.memory_mib,
+        };
+        let request = Request { memory_mib, ..request };
         let two = random.fraction() < self.two_nodes && request.vcpus >= 2;
         Request { virtual_nodes: two.then_some(2), ..request }
     }
@@ -58,15 +126,25 @@ impl Fleet {
     /// Poisson arrivals in order. Virtual machines from before hour 0 are included if they are still present then.
     fn arrivals(&self, hosts: &[Host], seed: u64) -> Vec<Arrival> {
         let (mut random, mut sample) = (Rng::new(seed), Rng::new(!seed));
-        let mib: u64 = (0..DRAWS).map(|_| self.request(&mut sample, "x").memory_mib).sum();
+        // Exclusive virtual CPUs take the place of two shared ones.
+        let size = |request: Request| match (self.cpu_bound, request.cpu) {
+            (false, _) => request.memory_mib,
+            (true, CpuPolicy::Exclusive) => 2 * u64::from(request.vcpus),
+            (true, _) => request.vcpus.into(),
+        };
+        let sizes: u64 = (0..DRAWS).map(|_| size(self.request(&mut sample, "x"))).sum();
         let hours: f64 = (0..DRAWS).map(|_| fleet::lifetime_hours(&mut sample)).sum();
-        let total: u64 = hosts.iter().flat_map(|h| &h.nodes).map(|n| n.memory[0].mib).sum();
-        let rate = self.load * total as f64 * f64::from(DRAWS).powi(2) / mib as f64 / hours;
+        let total: u64 = match self.cpu_bound {
+            true => hosts.iter().map(|host| 2 * host.cpu_count() as u64).sum(),
+            false => hosts.iter().flat_map(|h| &h.nodes).map(|n| n.memory[0].mib).sum(),
+        };
+        let rate = self.load * total as f64 * f64::from(DRAWS).powi(2) / sizes as f64 / hours;
         let (mut all, mut at) = (Vec::new(), -BEFORE_HOURS);
         while at < self.days * 24.0 {
             at -= (1.0 - random.fraction()).ln() / rate;
             let request = self.request(&mut random, &format!("v{}", all.len()));
-            let leaves = at + fleet::lifetime_hours(&mut random);
+            let hours = fleet::lifetime_hours(&mut random);
+            let leaves = at + hours;
             if leaves > 0.0 {
                 all.push(Arrival { at, leaves, request });
             }
@@ -75,19 +153,32 @@ impl Fleet {
     }
 
     /// Replays `seeds` under each policy; returns a row per policy with means over the seeds and 95 % intervals.
-    pub fn measure(&self, seeds: std::ops::Range<u64>, policy: &Policy, only: &[String]) -> Vec<Value> {
+    /// `stated` adds rows of Longma with requests that state their lifetimes.
+    pub fn measure(
+        &self,
+        seeds: std::ops::Range<u64>,
+        policy: &Policy,
+        only: &[String],
+        stated: &[Stated],
+    ) -> Vec<Value> {
         let hosts = four_node_hosts(self.hosts);
         let traces: Vec<_> = seeds.clone().map(|seed| self.arrivals(&hosts, seed)).collect();
         let chosen = Candidate::all(policy).into_iter().filter(|c| only.is_empty() || only.contains(&c.name));
-        let rows: Vec<(String, Vec<Outcome>)> = chosen
+        let run = |trace: &[Arrival], candidate: &Candidate, seed: u64| {
+            replay(&hosts, trace, candidate, seed).expect("good hosts and arrivals in order")
+        };
+        let runs = || traces.iter().zip(seeds.clone());
+        let mut rows: Vec<(String, Vec<Outcome>)> = chosen
             .map(|candidate| {
-                let runs = traces.iter().zip(seeds.clone());
-                let run = |(trace, seed): (&Vec<_>, u64)| {
-                    replay(&hosts, trace, &candidate, seed).expect("good hosts and arrivals in order")
-                };
-                (candidate.name.clone(), runs.map(run).collect())
+                let outcomes = runs().map(|(trace, seed)| run(trace, &candidate, seed)).collect();
+                (candidate.name, outcomes)
             })
             .collect();
+        let longma = &Candidate::with_lifetimes(policy);
+        rows.extend(stated.iter().map(|stated| {
+            let outcomes = runs().map(|(trace, seed)| run(&stated.add_to(trace, seed), longma, seed));
+            (format!("longma, lifetimes: {stated:?}"), outcomes.collect())
+        }));
         let percents =
             |outcomes: &[Outcome], of: fn(&Outcome) -> f64| outcomes.iter().map(of).collect::<Vec<_>>();
         let interval = |values: &[f64]| {

@@ -1,33 +1,14 @@
 //! Decisions per second, in memory and durable, with their latencies. The experiment `placement-churn` measures their
 //! quality.
 
-use crate::load::{Load, Paced, memory_mib, percentile};
+use crate::load::{Load, memory_mib, percentile};
+use crate::profile::{self, sync_times};
 use longma_placement::fleet::{self, Rng};
 use longma_placement::{Allocator, Placement, Policy, Scheduler, SqlStore, Store};
 use longma_topology::Machine;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-
-/// Times of fsync on an otherwise idle disk: a lower bound for durable answers.
-fn fsync_times(folder: &std::path::Path) -> Vec<Duration> {
-    use std::os::unix::fs::FileExt;
-    let path = folder.join("syncs");
-    let file = std::fs::File::create(&path).expect("a file can be created");
-    file.write_all_at(&vec![1; 1 << 20], 0).and_then(|()| file.sync_all()).expect("the file can be written");
-    let sync = |turn: u64| {
-        let began = Instant::now();
-        file.write_all_at(&[turn as u8; 8192], turn % 128 * 8192)
-            .and_then(|()| file.sync_all())
-            .expect("it syncs");
-        began.elapsed()
-    };
-    let mut times: Vec<Duration> = (0..500).map(sync).collect();
-    times.sort_unstable();
-    // A remaining file does no harm.
-    let _ = std::fs::remove_file(path);
-    times
-}
 
 /// `count` hosts.
 pub fn hosts_to_measure(count: usize) -> Vec<longma_placement::Host> {
@@ -101,22 +82,20 @@ pub fn durable(
     for host in hosts_to_measure(hosts) {
         store.put_host(&host, percent).expect("a good host");
     }
-    let syncs = fsync_times(folder);
+    let mut syncs = sync_times(folder);
     let allocator = Allocator::open(store.clone(), Policy::default(), seed).expect("an empty store");
     let mut load = Load::new(allocator, seed, "v", false);
     load.warm();
     let fastest = load.fastest(window, seconds);
     let rate = rate.unwrap_or(fastest);
-    let Paced { latencies, stages } = load.paced(rate * 0.7, seconds);
-    let parts =
-        |sorted: &[Duration]| json!([0.5, 0.99, 0.999, 1.0].map(|part| percentile(sorted, part).round()));
+    store.record_times();
+    let times = load.paced(rate * 0.7, seconds);
+    let changes = store.record_times();
+    syncs.extend(sync_times(folder));
     let check = store.check().expect("the database reads");
     assert!(check.is_empty(), "{check:?}");
     json!({
         "hosts": hosts, "window": window, "durable_a_second": fastest.round(), "load_a_second": (rate * 0.7).round(),
-        "p50_us": percentile(&latencies, 0.5), "p99_us": percentile(&latencies, 0.99),
-        "p999_us": percentile(&latencies, 0.999), "answers": latencies.len(), "most_memory_mib": memory_mib().1,
-        "bare_sync_us": parts(&syncs), "late_us": parts(&stages[0]), "decided_us": parts(&stages[1]),
-        "durable_us": parts(&stages[2]),
+        "answers": times.len(), "most_memory_mib": memory_mib().1, "paced": profile::report(&times, &changes, &syncs),
     })
 }
