@@ -40,6 +40,8 @@ pub(super) struct ReachableCode {
     live: FxHashMap<u64, Live>,
     /// The flags that code after a call reads.
     returned: u8,
+    /// The calls after which flags are read that the callee may have left as they were.
+    read_after: FxHashSet<u64>,
     used: FxHashMap<u64, Uses>,
     /// Instructions that need more temporary registers than there are. They raise an illegal instruction exception
     /// instead.
@@ -87,6 +89,7 @@ impl ReachableCode {
             engine_entry: None,
             live: FxHashMap::default(),
             returned: 0,
+            read_after: FxHashSet::default(),
             used: FxHashMap::default(),
             refused: FxHashSet::default(),
             frugal: FxHashSet::default(),
@@ -289,12 +292,13 @@ impl ReachableCode {
         if !self.analyses_across_blocks() && last.op != Op::B {
             return flags(ALL);
         }
-        let across = if self.options.keeps_flags_across_calls { ALL } else { 0 };
+        let is_read = self.options.keeps_flags_across_calls || self.read_after.contains(&source(pc));
+        let across = if is_read { ALL } else { 0 };
         match last.op {
             Op::B => last.target(pc).map_or(Live::REGISTERS, |to| self.live_at(to)),
             Op::Svc => flags(self.live_at(pc.wrapping_add(4)).flags),
-            // By the calling convention, flags are dead across calls. A callee in the same unit is checked
-            // nevertheless.
+            // By the calling convention, flags are dead across calls. A callee in the same unit and the code at the
+            // return address are checked nevertheless.
             Op::Bl => {
                 let known = last.target(pc).and_then(|to| self.live.get(&to)).map_or(0, |live| live.flags);
                 flags(known | across)
@@ -334,6 +338,12 @@ impl ReachableCode {
             let flags = flags_read((&mut pages, self.options), pc, fetch, &mut left);
             self.live.insert(pc, Live { flags, ..Live::REGISTERS });
         }
+        let calls =
+            self.instructions.iter().filter(|(_, i)| i.is_some_and(|i| matches!(i.op, Op::Bl | Op::Blr)));
+        self.read_after = calls
+            .map(|(pc, _)| *pc)
+            .filter(|pc| is_read_after((&mut pages, self.options), *pc, fetch))
+            .collect();
         self.inspected_pages = pages;
     }
 
@@ -437,6 +447,22 @@ pub(super) fn reads_returned_flags(start: u64, fetch: &dyn Fn(u64) -> Option<u32
     false
 }
 
+/// Whether code after the call at `pc` reads flags that the callee may have left as they were, as in dav1d. A cold
+/// translation reads only the listed pages; others are added.
+fn is_read_after(
+    (pages, options): (&mut FxHashSet<u64>, Options),
+    pc: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+) -> bool {
+    let first = pc.wrapping_add(4);
+    let inspected = [first, first.wrapping_add(4 * (READ_AFTER_CALL as u64 - 1))].map(|at| at / PAGE);
+    if options.is_cold && !inspected.iter().all(|page| pages.contains(page)) {
+        return true;
+    }
+    pages.extend(inspected);
+    reads_returned_flags(first, fetch)
+}
+
 /// The flags that code at `pc` reads before it writes them. Returns all flags after `left` instructions, and outside of
 /// pages that are monitored for changes.
 fn flags_read(
@@ -462,6 +488,7 @@ fn flags_read(
         match i.op {
             Op::Br if !is_call(i) => return ALL,
             Op::Br | Op::Blr | Op::Ret | Op::Bl if options.keeps_flags_across_calls => return ALL,
+            Op::Bl | Op::Blr if is_read_after((pages, options), pc, fetch) => return ALL,
             Op::Br | Op::Blr | Op::Ret | Op::Bl | Op::Brk => return read,
             Op::B => match i.target(pc) {
                 Some(target) => pc = target,
