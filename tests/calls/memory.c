@@ -202,6 +202,12 @@ static void sharing(void) {
     puts(to);
     SAY(syscall(SYS_membarrier, 0, 0, 0) > 0);
     SAY(syscall(SYS_membarrier, 1 << 29, 0, 0));
+    SAY(syscall(SYS_membarrier, 1 << 9, 0, 0));
+    SAY(syscall(SYS_membarrier, 1 << 3, 0, 0));
+    SAY(syscall(SYS_membarrier, 1 << 6, 0, 0));
+    SAY(syscall(SYS_membarrier, 1 << 9, 0, 0));
+    SAY(syscall(SYS_membarrier, 1 << 5, 0, 0));
+    SAY(syscall(SYS_membarrier, 1 << 3, 0, 0));
 }
 
 int main(void) {

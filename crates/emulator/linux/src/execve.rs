@@ -397,7 +397,11 @@ fn open(process: &Process, directory: RawFd, path: &[u8], flags: u64) -> Result<
     let arguments = [resolved.directory(), resolved.path(), open_flags as u64, 0, 0, 0];
     let file = descriptors::open_reserved(|| {
         // SAFETY: the path is live, and a new descriptor affects no other code.
-        let opened = unsafe { host_call(libc::SYS_openat, arguments) }?;
+        let opened = unsafe { host_call(libc::SYS_openat, arguments) }.map_err(|error| match error.0 {
+            // Sockets and devices without a driver cannot be opened, and no special file can be executed.
+            libc::ENXIO => Errno(libc::EACCES),
+            _ => error,
+        })?;
         // SAFETY: the host has just created the descriptor for this call.
         Ok(unsafe { OwnedFd::from_raw_fd(opened as RawFd) })
     })?;

@@ -37,6 +37,9 @@ impl AddressSpace {
     /// # Errors
     /// EINVAL for an invalid range; ENOMEM if a page is not mapped. No page is sealed then.
     pub fn seal(&self, start: u64, length: u64) -> Result<(), Errno> {
+        if length == 0 && self.page_down(start) == start {
+            return Ok(());
+        }
         self.host_range(start, length)?;
         let end =
             self.page_up(length).and_then(|length| start.checked_add(length)).ok_or(Errno(libc::EINVAL))?;
@@ -79,6 +82,7 @@ mod tests {
         let page = START + PAGE_BYTES;
         assert_eq!(space.seal(page + 8, PAGE_BYTES), Err(Errno(libc::EINVAL)));
         assert_eq!(space.seal(page, 8 * PAGE_BYTES), Err(Errno(libc::ENOMEM)));
+        assert_eq!(space.seal(START + 100 * PAGE_BYTES, 0), Ok(()));
         space.seal(page, PAGE_BYTES).unwrap();
         assert_eq!(space.unmap(START, 2 * PAGE_BYTES), Err(EPERM));
         assert_eq!(space.protect(START, 4 * PAGE_BYTES, READ), Err(EPERM));

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use longma_guest::elf::stack::StackContents;
 use longma_guest::host::descriptors;
@@ -19,7 +20,7 @@ use super::{ImageError, MappingImage, ProcessImage, ThreadImage, files};
 use crate::fixed_identity::FixedIdentity;
 use crate::open_files;
 use crate::process::dispositions::Action;
-use crate::process::{Parts, ProcessConfig, StoredLimit, is_emulated_only};
+use crate::process::{BARRIER_REGISTRATIONS, Parts, ProcessConfig, StoredLimit, is_emulated_only};
 use crate::root::Root;
 use crate::simulated::timers::Timers;
 use crate::simulated::{Simulation, ThreadNumber};
@@ -154,6 +155,8 @@ impl Process {
             areas: None,
         };
         let process = Self::assemble(config, root, Some(simulation), parts);
+        // Checkpoints do not contain them, and a program that registered may rely on them.
+        process.barriers.store(BARRIER_REGISTRATIONS, Ordering::Relaxed);
         let threads = image.threads.iter().map(|saved| saved.thread(&process)).collect::<Result<_, _>>()?;
         process.restore_kernel_state(image)?;
         Ok((process, threads))

@@ -116,6 +116,8 @@ pub struct Process {
     /// The guest address of the signal trampoline in the vDSO.
     pub(crate) signal_return: AtomicU64,
     pub(crate) socket_names: SocketNames,
+    /// The commands by which the program registered for memory barriers (membarrier).
+    pub(crate) barriers: AtomicU32,
     /// The number of live guest threads.
     pub(crate) threads: AtomicU32,
     /// The number of guest threads created so far.
@@ -134,6 +136,9 @@ impl std::fmt::Debug for Process {
         f.debug_struct("Process").field("program", &self.config.program).finish_non_exhaustive()
     }
 }
+
+/// MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, PRIVATE_EXPEDITED, PRIVATE_EXPEDITED_SYNC_CORE and PRIVATE_EXPEDITED_RSEQ.
+pub(crate) const BARRIER_REGISTRATIONS: u32 = 4 | 16 | 64 | 256;
 
 /// The parts of a process other than its configuration.
 pub(crate) struct Parts {
@@ -178,6 +183,7 @@ impl Process {
             limits,
             signal_return: AtomicU64::new(parts.signal_return),
             socket_names: SocketNames::default(),
+            barriers: AtomicU32::new(0),
             threads: AtomicU32::new(parts.threads),
             threads_made: AtomicU32::new(parts.threads_made),
             own_descriptors: parts.own_descriptors,

@@ -1,6 +1,8 @@
-//! System calls on memory. Source: mmap(2), mremap(2), madvise(2), msync(2), mincore(2), mlock(2), process_vm_readv(2).
+//! System calls on memory. Source: mmap(2), mremap(2), madvise(2), membarrier(2), msync(2), mincore(2), mlock(2),
+//! process_vm_readv(2).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use longma_guest::Errno;
 use longma_guest::host::host_call;
@@ -9,6 +11,7 @@ use longma_guest::{Backing, HOST_PAGE_BYTES, MapRequest, Origin, Placement, Prot
 
 use crate::arguments::{Arguments, EINVAL, OnWriteFault, Returned, Vectors, with_results};
 use crate::open_files::status_of;
+use crate::process::BARRIER_REGISTRATIONS;
 use crate::root::name_at;
 use crate::simulated::waits::{BlockingCondition, interruptible};
 use crate::{DeviceFile, Process, Thread};
@@ -124,6 +127,31 @@ pub(super) fn madvise(thread: &mut Thread, [address, length, advice, ..]: Argume
 
 pub(super) fn mseal(thread: &mut Thread, [address, length, flags, ..]: Arguments) -> Returned {
     if flags == 0 { thread.process.space.seal(address, length).map(|()| 0) } else { Err(EINVAL) }
+}
+
+/// The emulator is registered for its own barriers, which the program does not see.
+pub(super) fn membarrier(thread: &mut Thread, [command, flags, cpu, ..]: Arguments) -> Returned {
+    let known = &thread.process.barriers;
+    let registered = known.load(Ordering::Relaxed);
+    let command = command as u32;
+    let needs = match (command, flags as u32) {
+        (8, 0) => 16,
+        (32, 0) => 64,
+        (128, 0 | 1) => 256,
+        // MEMBARRIER_CMD_GET_REGISTRATIONS. Each private registration implies the plain one.
+        (512, 0) => return Ok(u64::from(registered | if registered & (64 | 256) != 0 { 16 } else { 0 })),
+        _ => 0,
+    };
+    if registered & needs != needs {
+        return Err(Errno(libc::EPERM));
+    }
+    let arguments = [command.into(), flags, cpu, 0, 0, 0];
+    // SAFETY: the call takes no pointers.
+    let done = unsafe { host_call(libc::SYS_membarrier, arguments) }?;
+    if flags as u32 == 0 {
+        known.fetch_or(command & BARRIER_REGISTRATIONS, Ordering::Relaxed);
+    }
+    Ok(done)
 }
 
 pub(super) fn msync(thread: &mut Thread, [address, length, flags, ..]: Arguments) -> Returned {

@@ -346,7 +346,7 @@ const ROWS: &[Row] = &[
     row_of(280, "bpf", Absent, &[]),
     row_of(281, "execveat", Control(execve::execveat), &[DirFd, Text, Address, Address, Flags(names::AT)]),
     row_of(282, "userfaultfd", Absent, &[]),
-    row_of(283, "membarrier", Host(libc::SYS_membarrier), &[Int, Hex, Int]),
+    row_of(283, "membarrier", Call(memory::membarrier), &[Int, Hex, Int]),
     row_of(284, "mlock2", Call(memory::mlock2), &[Address, Size, Hex]),
     row_of(285, "copy_file_range", Waits(libc::SYS_copy_file_range, Device), &[Fd, InOut(8), Fd, InOut(8), Size, Hex]).changes(Open(2)),
     row_of(286, "preadv2", Waits(libc::SYS_preadv2, BlockingCondition::INPUT), &[Fd, OutVectors(2), Size, Long, Long, Hex]),
