@@ -204,6 +204,18 @@ stage_gdb() { tests/gdb.py --emulator "$run" --boot "$(printf '%q' "$longma") bo
 # Debian's programs for LoongArch, and esbuild; skipped where they cannot be downloaded.
 stage_packages() { tests/packages.py --emulator "$run"; }
 
+# Others' programs and their own tests, for x86-64 and AArch64, with an optimized command. Downloads 1 GB.
+stage_programs() {
+    cargo build --release --locked -p longma-cli --target-dir "$root/target" || return 1
+    tests/programs.py --architecture amd64 --architecture arm64
+}
+
+# The kernel's own tests of system calls, next to the host and QEMU.
+stage_selftests() {
+    cargo build --release --locked -p longma-cli --target-dir "$root/target" || return 1
+    tests/selftests.py
+}
+
 # Dynamically linked programs with the C libraries of each architecture.
 stage_dynamic() { tests/dynamic.py --emulator "$run"; }
 
@@ -285,6 +297,8 @@ advice() {
     gdb) echo "tests/gdb.py --only ARCHITECTURE runs one architecture" ;;
     calls) echo "tests/calls.py --only NAME --level LEVEL runs one program" ;;
     packages) echo "tests/packages.py --only NAME runs one program; tests/packages.toml has the expected output" ;;
+    programs) echo "tests/programs.py --only NAME --show 2000 runs one program; target/programs/table.md has the table" ;;
+    selftests) echo "tests/selftests.py --only NAME --show runs one test" ;;
     dynamic) echo "tests/dynamic.py --help says how to run one library alone" ;;
     go) echo "tests/go_std.py PACKAGE --run TEST runs one test" ;;
     system) echo "tests/system_boot.py --qemu PROGRAM boots the same on QEMU; target/system_boot has kernel and RAM disk" ;;

@@ -146,6 +146,10 @@ install_for() {
             find_arm_compiler
             ;;
         deny) find_cargo_tool deny 0.20.2 ;;
+        selftests)
+            find_arm_compiler
+            find_mips_compiler
+            ;;
         gdb) find_gdb ;;
         static) find_musl ;;
         null_blk) find_guest_tools ;;

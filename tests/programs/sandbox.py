@@ -17,6 +17,7 @@ import tempfile
 import time
 
 CLONE_NEWNS, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET, CLONE_NEWIPC = 0x20000, 0x10000000, 0x20000000, 0x40000000, 0x8000000
+PR_SET_PDEATHSIG = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 # e_machine of the ELF header.
 MACHINES = {"amd64": 62, "arm64": 183, "mips64el": 8, "loong64": 258}
@@ -148,8 +149,11 @@ def run(root, prepare, timeout_s, layers=(), qemu_rule=""):
             os.read(mapped[0], 1)
             os.setgid(0)
             os.setuid(0)
+            # A change of user clears it.
+            call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
             inner = os.fork()
             if inner == 0:
+                call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
                 first_process(prepare, root, scratch, layers, qemu_rule, outputs)
             os.write(first[1], struct.pack("i", inner))
             how = os.waitstatus_to_exitcode(os.waitpid(inner, 0)[1])

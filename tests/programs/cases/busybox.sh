@@ -4,6 +4,7 @@
 # timeout: 300
 cp -r /src/busybox-* /work/busybox && cd /work/busybox/testsuite
 ln -sf /usr/bin/busybox ../busybox
-sed -n 's/^# CONFIG_\(.*\) is not set/# CONFIG_\1 is not set/p' /dev/null >../.config
-busybox --list | tr a-z A-Z | sed 's/-/_/g; s/^/CONFIG_/; s/$/=y/' >>../.config
+busybox --list | tr a-z A-Z | sed 's/-/_/g; s/^/CONFIG_/; s/$/=y/' >../.config
+# Without the tests that compute for minutes.
+rm -rf bc* dc* md5sum* sha*sum* factor* start-stop-daemon* seq*
 bindir=/work/busybox tsdir=/work/busybox/testsuite ./runtest 2>&1

@@ -17,4 +17,4 @@ for i in $(seq 100); do git ls-remote git://127.0.0.1/repo >/dev/null 2>&1 && br
 git clone -q git://127.0.0.1/repo ../by-net && git -C ../by-net rev-parse HEAD
 kill $daemon
 git archive --format=tar HEAD | md5sum
-git worktree add -q ../tree HEAD~3 2>&1 && git stash list && git bisect start -q HEAD HEAD~20 >/dev/null && git bisect run sh -c '! grep -q "line 25" notes.txt' | grep 'first bad'
+git worktree add -q ../tree HEAD~3 2>&1 && git stash list && git bisect start HEAD HEAD~20 >/dev/null && git bisect run sh -c '! grep -q "line 25" notes.txt' | grep 'first bad'

@@ -1,10 +1,9 @@
 # title: OpenSSL: all digests, ciphers and MACs, signatures, key exchange, TLS between two processes
 # version: openssl version
 # timeout: 200
-head -c 1000003 /usr/bin/git | tr '\0-\377' '\1-\377\0' | head -c 0 >/dev/null
 python3 -c "
 import sys
-sys.stdout.buffer.write(bytes((i * i * 31 >> 5) & 255 for i in range(1000003)))" >data
+sys.stdout.buffer.write(bytes((i * i * 31 >> 5) & 255 for i in range(100003)))" >data
 openssl list -digest-commands | tr -s ' ' '\n' | grep . | while read digest; do
     openssl dgst -$digest data 2>/dev/null || openssl dgst -$digest -xoflen 32 data 2>/dev/null || echo "no $digest"
 done
