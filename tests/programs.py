@@ -10,6 +10,7 @@ import argparse
 import dataclasses
 import hashlib
 import json
+import os
 import pathlib
 import platform
 import re
@@ -46,6 +47,8 @@ class Case:
     order: str = "same"
     timeout: str = "120"
     needs: str = ""
+    # Further options of longma for x86-64.
+    x86: str = ""
     architectures: str = " ".join(ARCHITECTURES)
 
     def kept(self, output):
@@ -89,15 +92,14 @@ class Runner:
         def prepare(view):
             if by != "longma":
                 return shell, True
-            import os
-
             os.chdir(f"{view}/work")
-            return [self.longma[0], *self.longma[1:], "--root", view, shell[0], "--", *shell[1:]], False
+            more = case.x86.split() if self.architecture == "amd64" else []
+            return [*self.longma, *more, "--root", view, shell[0], "--", *shell[1:]], False
 
         qemu_rule = sandbox.rule(self.architecture, sandbox.marked(self.qemu, roots.BUILT)) if by == "qemu" else ""
         # QEMU and longma are given the same time, and the host too.
         ended = sandbox.run(self.root, prepare, int(case.timeout) * self.options.patience, self.layers(case), qemu_rule)
-        result = {"key": key, "architecture": self.architecture, "case": case.path.stem, "by": by, "status": ended.status, "lines": case.kept(ended.output),
+        result = {"key": key, "architecture": self.architecture, "case": case.path.stem, "by": by, "is_version": bool(script), "status": ended.status, "lines": ended.output.splitlines() if script else case.kept(ended.output),
                   "errors": ended.errors[-2000:], "cpu_s": round(ended.cpu_s, 2), "wall_s": round(ended.wall_s, 2), "peak_mib": ended.peak_kib >> 10,
                   "time": time.strftime("%Y-%m-%d %H:%M")}  # fmt: skip
         if self.options.show:
@@ -108,9 +110,14 @@ class Runner:
         return result
 
 
+    def version(self, case):
+        """What the program says of its version."""
+        by = "host" if self.architecture == "amd64" else "longma"
+        return "; ".join(self.run(case, by, case.version)["lines"]) if case.version else ""
+
     def on_host(self, case):
         """The newest result of the host, or None."""
-        found = [result for result in self.results.values() if result["case"] == case.path.stem and result["by"] == "host"]
+        found = [result for result in self.results.values() if result["case"] == case.path.stem and result["by"] == "host" and not result.get("is_version")]
         return found[-1] if found else None
 
 
@@ -141,20 +148,18 @@ def compare(runner, case):
     # What QEMU fails is compared with the host's run of the same version for x86-64.
     if problems.get("qemu") and (host := runner.on_host(case)) and not difference(host, longma):
         problems["qemu"], ran["host"] = "", host
-    version = runner.results.get(("version", runner.architecture, case.path.stem), "")
     return {"case": case, "longma": longma, **ran, "problem": problems[references[0]] if references[0] in problems else "",
-            "others": {by: difference(longma, ran[by]) for by in ran if by != references[0]}, "version": version}  # fmt: skip
+            "others": {by: difference(longma, ran[by]) for by in ran if by != references[0]}, "version": runner.version(case)}  # fmt: skip
 
 
 def table(architecture, rows):
     """The rows in markdown."""
     seconds = lambda row, by: f"{row[by]['cpu_s']:.1f}" if by in row else ""
-    yield f"| {TITLES[architecture]} | lines compared | result | longma, s | QEMU, s | host, s | QEMU / longma |"
-    yield "| --- | ---: | --- | ---: | ---: | ---: | ---: |"
+    yield f"| {TITLES[architecture]} | version | lines compared | result | longma, s | QEMU, s | host, s |"
+    yield "| --- | --- | ---: | --- | ---: | ---: | ---: |"
     for row in rows:
-        ratio = f"{row['qemu']['cpu_s'] / max(row['longma']['cpu_s'], 0.01):.1f}" if "qemu" in row else ""
         result = row["problem"].split(":")[0] or "same"
-        yield f"| {row['case'].title} | {len(row['longma']['lines'])} | {result} | {seconds(row, 'longma')} | {seconds(row, 'qemu')} | {seconds(row, 'host')} | {ratio} |"
+        yield f"| {row['case'].title} | {row['version']} | {len(row['longma']['lines'])} | {result} | {seconds(row, 'longma')} | {seconds(row, 'qemu')} | {seconds(row, 'host')} |"
 
 
 def main():
