@@ -4,7 +4,7 @@
 mod code;
 pub mod debug;
 pub mod features;
-mod interpreter;
+mod interpretation;
 pub mod registers;
 mod service;
 pub mod system;
@@ -16,6 +16,7 @@ use longma_loongarch::{Access, Fault, FaultCause, Instruction as Word, Op as La,
 
 pub use code::RegisterStates;
 use code::{reading, unit};
+
 use longma_translate::debug::{Description, Register, Value};
 use longma_translate::front_end::{
     self, CallResult, DataMemory, FrontEnd, InterpretableBlock, Interpreted, ServiceResult, SyscallAction,
@@ -46,7 +47,7 @@ impl FrontEnd for X86_64 {
     type Pending = RegisterStates;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
-    type Step = interpreter::Step;
+    type Step = longma_interpret_x86::Step;
 
     const NAME: &'static str = "x86-64";
     const ENTRY_SHIFT: u32 = 2;
@@ -80,12 +81,19 @@ impl FrontEnd for X86_64 {
         unit::translate_one(start, fetch)
     }
 
-    fn decode_block(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<interpreter::Step> {
-        interpreter::decode_block(pc, fetch)
+    fn decode_block(
+        pc: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+    ) -> InterpretableBlock<longma_interpret_x86::Step> {
+        interpretation::decode_block(pc, fetch)
     }
 
-    fn interpret<M: DataMemory>(steps: &[interpreter::Step], state: &mut State, memory: &M) -> Interpreted {
-        interpreter::interpret(steps, state, memory)
+    fn interpret<M: DataMemory>(
+        steps: &[longma_interpret_x86::Step],
+        state: &mut State,
+        memory: &M,
+    ) -> Interpreted {
+        interpretation::interpret(steps, state, memory)
     }
 
     fn describe(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> (String, String) {
@@ -214,4 +222,4 @@ impl FrontEnd for X86_64 {
     }
 }
 
-const _: () = assert!(STACK_POINTER == front_end::STACK_POINTER);
+const _: () = assert!(STACK_POINTER == front_end::STACK_POINTER && SCRATCH == front_end::SCRATCH);

@@ -10,9 +10,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::areas::{Areas, PlacedUnit};
 use crate::cached_units::CachedUnits;
+use crate::cold_blocks::ColdBlocks;
 use crate::front_end::{EXIT, Exit, FrontEnd, Memory, Position, Unit};
 use crate::hotness::{Hotness, PAGE};
-use crate::interpretation::ColdBlocks;
 use crate::optimizations::{HASH_BYTES, HASH_ENTRIES, HASH_SHIFT, Optimization, Optimizations, Options};
 use crate::positions::Positions;
 use crate::provenance::{Origin, SourceReader, SourceWords};
@@ -194,7 +194,7 @@ impl<F: FrontEnd> Engine<F> {
         memory.forget(old)?;
         self.exits.extend(exits);
         self.readers.clear();
-        self.discard_interpreted();
+        self.interpreted.iter_mut().for_each(ColdBlocks::clear);
         self.return_stubs.clear();
         self.copies.clear();
         self.retranslated.clear();
@@ -513,19 +513,6 @@ impl<F: FrontEnd> Engine<F> {
         }
     }
 
-    /// Redirects the old code of `pc` to the new code. Chains stay short, and only the newest code is unlinked when the
-    /// source changes.
-    pub(crate) fn redirect(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        match jump(old, new) {
-            Some(word) => {
-                memory.replace(old, word)?;
-                self.exits.remove(&old);
-                Ok(())
-            }
-            None => self.patch_exit(old, pc, memory),
-        }
-    }
-
     /// Enters the code of `pc` into the hash table unless another source address owns the slot. A slot never changes
     /// its owner: a thread may have compared the address but not loaded the code yet.
     fn hash(&mut self, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
@@ -544,29 +531,6 @@ impl<F: FrontEnd> Engine<F> {
     /// The exit at host address `address`, if there is one.
     pub fn exit_at(&self, address: u64) -> Option<Exit<F::Service>> {
         self.exits.get(&address).copied()
-    }
-
-    /// Returns the code of `pc`, the target of the exit at host address `exit`. Patches the exit to a direct jump if
-    /// possible.
-    ///
-    /// # Errors
-    /// As for [`Self::code_of`].
-    pub fn follow(&mut self, exit: u64, pc: u64, memory: &dyn Memory) -> Result<u64, CodeError> {
-        let code = self.code_of(pc, memory)?;
-        self.link(exit, pc, code, memory)?;
-        Ok(code)
-    }
-
-    /// Patches the exit at host address `exit` to a direct jump to `code`, the code of `pc`, if possible.
-    pub(crate) fn link(&mut self, exit: u64, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        // Cold code stays unlinked because the engine counts visits to it. `exit` may no longer be an exit: it may be
-        // the start of old code that now redirects to newer code.
-        let is_hot = self.entries.contains_key(&pc) || self.is_debugged;
-        if let Some(word) = jump(exit, code).filter(|_| is_hot && self.exits.contains_key(&exit)) {
-            memory.replace(exit, word)?;
-            self.exits.remove(&exit);
-        }
-        Ok(())
     }
 
     /// The source register that the indirect call with return address `link` jumped through.
@@ -647,7 +611,7 @@ impl<F: FrontEnd> Engine<F> {
     fn unlink(&mut self, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
         self.hotness.forget(pc);
         self.retranslated.remove(&pc);
-        self.forget_interpreted(pc);
+        self.interpreted.iter_mut().for_each(|blocks| blocks.forget(pc));
         if let Some(code) = self.cold.remove(&pc) {
             self.patch_exit(code, pc, memory)?;
         }
@@ -655,19 +619,6 @@ impl<F: FrontEnd> Engine<F> {
             memory.enter(&[(self.entry_of(pc), 0)])?;
             self.patch_exit(code, pc, memory)?;
         }
-        Ok(())
-    }
-
-    /// Patches the code of `pc` with an exit to the engine.
-    fn patch_exit(&mut self, code: u64, pc: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        memory.replace(code, exit_word())?;
-        self.exits.insert(code, Exit::To(pc));
-        Ok(())
-    }
-
-    fn unlink_head(&mut self, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        memory.replace(code, exit_word())?;
-        self.exits.insert(code, Exit::Leave(pc));
         Ok(())
     }
 
@@ -719,7 +670,7 @@ pub(crate) fn exit_word() -> u32 {
 }
 
 /// A `b` instruction from `from` to `to`, if the target is in range.
-fn jump(from: u64, to: u64) -> Option<u32> {
+pub(crate) fn jump(from: u64, to: u64) -> Option<u32> {
     let imm = i32::try_from(to.wrapping_sub(from) as i64).ok()?;
     encode(&Instruction { imm, ..Instruction::new(La::B) }).ok()
 }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use longma_core::Core;
 use longma_guest::GuestMemory;
 use longma_linux::{Outcome, Thread};
+use longma_translate::cold_blocks::ColdBlock;
 use longma_translate::front_end::{DataMemory, FrontEnd, Interpreted};
-use longma_translate::interpretation::{ColdBlock, Continuation};
+use longma_translate::interpretation::Continuation;
 
 use super::Translated;
 use super::debugged::DebuggedThread;

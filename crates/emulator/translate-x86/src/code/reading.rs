@@ -7,7 +7,7 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 use super::unit::PAGE;
 
 /// The maximum length of an instruction in bytes.
-pub(crate) const MAX_INSTRUCTION_BYTES: usize = 15;
+pub(super) const MAX_INSTRUCTION_BYTES: usize = 15;
 
 /// The number of cached words. Consecutive instructions share words.
 const WORDS_KEPT: usize = 8;

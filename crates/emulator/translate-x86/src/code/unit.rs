@@ -27,7 +27,7 @@ use ranges::join_ranges;
 use visited::Visited;
 
 /// The granularity of change tracking; the same as the engine's.
-pub(crate) const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 /// The maximum number of bytes read to decode an instruction.
 const BYTES_READ: u64 = 20;
 /// The maximum number of instructions outside the unit that are scanned for live flags.

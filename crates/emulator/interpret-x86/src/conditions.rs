@@ -1,12 +1,10 @@
 //! Condition codes and flags. Source: Intel SDM, volume 1, appendix B (condition codes).
 
-use longma_translate::front_end::DataMemory;
-
-use super::Machine;
 use super::operands::sign_extended;
+use super::{Machine, Memory};
 use crate::registers::{ADJUST, CARRY, NOT_ZERO, OVERFLOW, PARITY, SIGN};
 
-impl<M: DataMemory> Machine<'_, M> {
+impl<M: Memory> Machine<'_, M> {
     /// Whether a condition holds; the lowest bit of its code inverts it.
     pub(super) fn holds(&self, condition: u8) -> bool {
         let register = |number: u8| self.state.x[usize::from(number)];

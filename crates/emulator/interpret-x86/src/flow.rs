@@ -1,11 +1,9 @@
 //! Jumps, calls and returns.
 
-use longma_translate::front_end::DataMemory;
-
-use super::{Flow, Machine, Operation, Step};
+use super::{Flow, Machine, Memory, Operation, Step};
 use crate::registers::STACK_POINTER;
 
-impl<M: DataMemory> Machine<'_, M> {
+impl<M: Memory> Machine<'_, M> {
     pub(super) fn jump(&mut self, step: &Step) -> Option<Flow> {
         Some(match step.operation {
             Operation::JumpIf => {

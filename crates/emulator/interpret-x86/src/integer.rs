@@ -1,12 +1,10 @@
 //! Integer arithmetic and logic. Memory is written before flags, so that a refused instruction changes nothing.
 
-use longma_translate::front_end::DataMemory;
-
 use super::operands::{mask, sign_extended};
-use super::{Form, Machine, Operation, Step};
+use super::{Form, Machine, Memory, Operation, Step};
 use crate::registers::{RAX, RDX};
 
-impl<M: DataMemory> Machine<'_, M> {
+impl<M: Memory> Machine<'_, M> {
     /// ADD, ADC, SUB, SBB and CMP.
     pub(super) fn add_or_subtract(&mut self, step: &Step) -> Option<()> {
         let size = step.size;

@@ -1,19 +1,48 @@
-//! Interprets cold blocks: most code of a program runs a few times, so translating it costs more than it saves. The
-//! interpreter covers the general-purpose and SSE2 instructions that compilers use most. It executes an instruction
-//! completely or not at all; what it refuses, such as an access that faults, is translated. Source: Intel SDM, volume 2.
+//! Interprets blocks of x86-64 code on the registers of a LoongArch core. It covers the general-purpose and SSE2
+//! instructions that compilers use most, and executes an instruction completely or not at all. The caller translates what
+//! it refuses, such as an access that faults. Source: Intel SDM, volume 2.
 
 mod conditions;
 mod decode;
 mod flow;
 mod integer;
 mod operands;
+pub mod registers;
 mod shifts;
 mod vector;
 
 use longma_loongarch::State;
-use longma_translate::front_end::{DataMemory, Interpreted};
 
-pub(crate) use decode::decode_block;
+pub use decode::{Block, decode_block};
+
+/// Guest memory. An access that fails has no effect.
+pub trait Memory {
+    /// Loads 1, 2, 4 or 8 bytes, zero-extended.
+    fn load(&self, address: u64, bytes: u8) -> Option<u64>;
+
+    /// Stores the low 1, 2, 4 or 8 bytes. Returns false if they are not writable.
+    fn store(&self, address: u64, bytes: u8, value: u64) -> bool;
+
+    /// Loads 16 bytes.
+    fn load_wide(&self, address: u64) -> Option<[u64; 2]>;
+
+    /// Stores 16 bytes. Returns false if they are not writable.
+    fn store_wide(&self, address: u64, value: [u64; 2]) -> bool;
+
+    /// Whether a store may have changed code.
+    fn code_has_changed(&self) -> bool;
+}
+
+/// Where execution continues after a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Continuation {
+    /// At an address.
+    Next(u64),
+    /// At the target of an indirect jump or a return.
+    Indirect(u64),
+    /// At the instruction at this address, which the interpreter cannot execute.
+    Refused(u64),
+}
 
 /// An operation of the interpreter. The comments name the instructions that are not obvious.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -187,24 +216,24 @@ struct Machine<'a, M> {
 }
 
 /// Executes the steps of a block.
-pub(crate) fn interpret<M: DataMemory>(steps: &[Step], state: &mut State, memory: &M) -> Interpreted {
+pub fn interpret<M: Memory>(steps: &[Step], state: &mut State, memory: &M) -> Continuation {
     let mut machine = Machine { state, memory };
     for step in steps {
         match machine.execute(step) {
             Some(Flow::Next) => {}
-            Some(Flow::To(pc)) => return Interpreted::Next(pc),
-            Some(Flow::Indirect(pc)) => return Interpreted::Indirect(pc),
-            None => return Interpreted::Refused(step.pc),
+            Some(Flow::To(pc)) => return Continuation::Next(pc),
+            Some(Flow::Indirect(pc)) => return Continuation::Indirect(pc),
+            None => return Continuation::Refused(step.pc),
         }
         // A thread's own stores to code take effect at its next instruction.
         if step.stores() && memory.code_has_changed() {
-            return Interpreted::Next(step.next());
+            return Continuation::Next(step.next());
         }
     }
-    steps.last().map_or(Interpreted::Next(0), |last| Interpreted::Next(last.next()))
+    steps.last().map_or(Continuation::Next(0), |last| Continuation::Next(last.next()))
 }
 
-impl<M: DataMemory> Machine<'_, M> {
+impl<M: Memory> Machine<'_, M> {
     /// Executes an instruction, or changes nothing and returns `None`.
     fn execute(&mut self, step: &Step) -> Option<Flow> {
         use Operation::*;

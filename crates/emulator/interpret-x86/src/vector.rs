@@ -1,10 +1,8 @@
 //! SSE2 moves, integer operations and logic on XMM registers. The upper lanes of a LoongArch vector register are not
 //! part of the XMM register.
 
-use longma_translate::front_end::DataMemory;
-
 use super::operands::mask;
-use super::{Form, Machine, Step, VectorOperation};
+use super::{Form, Machine, Memory, Step, VectorOperation};
 
 /// Applies `combine` to the lanes of `size` bytes.
 fn lanes(a: [u64; 2], b: [u64; 2], size: u8, combine: impl Fn(u64, u64) -> u64) -> [u64; 2] {
@@ -38,7 +36,7 @@ fn halves(value: u128) -> [u64; 2] {
     [value as u64, (value >> 64) as u64]
 }
 
-impl<M: DataMemory> Machine<'_, M> {
+impl<M: Memory> Machine<'_, M> {
     fn vector_register(&self, number: u8) -> [u64; 2] {
         let lanes = &self.state.v[usize::from(number & 31)].0;
         [lanes[0], lanes[1]]

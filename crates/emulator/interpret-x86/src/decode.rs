@@ -1,15 +1,26 @@
 //! Decodes blocks to steps.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use longma_translate::front_end::InterpretableBlock;
 
 use super::operands::HIGH;
 use super::{Form, Operation, Step, VectorOperation};
-use crate::code::reading::MAX_INSTRUCTION_BYTES;
-use crate::code::returned_flags::reads_returned_flags;
-use crate::code::unit::PAGE;
 use crate::registers::{THREAD_POINTER, general, is_high, vector};
 
+/// A block to interpret.
+#[derive(Debug, Default)]
+pub struct Block {
+    /// The instructions; none if the first one is not supported.
+    pub steps: Vec<Step>,
+    /// Their length in bytes.
+    pub bytes: u64,
+    /// The call at the end of the block.
+    pub call: Option<Instruction>,
+}
+
+/// The maximum length of an instruction in bytes.
+const MAX_INSTRUCTION_BYTES: usize = 15;
+/// The granularity of change tracking in bytes. A block is on one page.
+const PAGE: u64 = 4096;
 /// The maximum number of instructions in a block.
 const MAX_STEPS: usize = 32;
 /// The number of bytes that are read at once.
@@ -17,8 +28,8 @@ const WINDOW: usize = 64;
 
 /// The instructions from `start` to the first jump, or to one that the interpreter does not support. Only whole
 /// instructions on one page are read.
-pub(crate) fn decode_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<Step> {
-    let mut block = InterpretableBlock::default();
+pub fn decode_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Block {
+    let mut block = Block::default();
     let mut instruction = Instruction::default();
     let mut pc = start;
     loop {
@@ -41,26 +52,14 @@ pub(crate) fn decode_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> In
             (pc, is_empty) = (step.next(), false);
             block.bytes = pc.wrapping_sub(start);
             if step.is_jump() || block.steps.len() == MAX_STEPS {
-                note_call(&mut block, &step, &instruction, fetch);
+                let is_call = matches!(step.operation, Operation::Call | Operation::CallIndirect);
+                block.call = is_call.then_some(instruction);
                 return block;
             }
         }
         if is_empty {
             return block;
         }
-    }
-}
-
-fn note_call(
-    block: &mut InterpretableBlock<Step>,
-    step: &Step,
-    instruction: &Instruction,
-    fetch: &dyn Fn(u64) -> Option<u32>,
-) {
-    if matches!(step.operation, Operation::Call | Operation::CallIndirect) {
-        block.called = (step.operation == Operation::Call).then_some(step.immediate);
-        block.return_address = Some(step.next());
-        block.reads_flags_after_call = reads_returned_flags(instruction, fetch);
     }
 }
 

@@ -1,12 +1,10 @@
 //! Shifts and rotations. A count of zero leaves the flags as they are.
 
-use longma_translate::front_end::DataMemory;
-
 use super::operands::{mask, sign_extended};
-use super::{Form, Machine, Operation, Step};
+use super::{Form, Machine, Memory, Operation, Step};
 use crate::registers::RCX;
 
-impl<M: DataMemory> Machine<'_, M> {
+impl<M: Memory> Machine<'_, M> {
     /// SHL, SHR, SAR, ROL and ROR by an immediate or CL.
     pub(super) fn shift(&mut self, step: &Step) -> Option<()> {
         let size = step.size;

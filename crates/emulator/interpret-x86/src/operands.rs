@@ -1,8 +1,6 @@
 //! Operands: registers of all sizes, immediates and memory.
 
-use longma_translate::front_end::DataMemory;
-
-use super::{Form, Machine, Step};
+use super::{Form, Machine, Memory, Step};
 use crate::registers::STACK_POINTER;
 
 /// Marks AH, CH, DH and BH, which are bits 8 to 15 of the register.
@@ -19,7 +17,7 @@ pub(super) fn sign_extended(value: u64, size: u8) -> u64 {
     ((value << unused) as i64 >> unused) as u64
 }
 
-impl<M: DataMemory> Machine<'_, M> {
+impl<M: Memory> Machine<'_, M> {
     /// The value of a general register, zero-extended.
     pub(super) fn register(&self, number: u8, size: u8) -> u64 {
         let value = self.state.x[usize::from(number & 31)];
