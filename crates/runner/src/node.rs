@@ -40,12 +40,14 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// The area may be reused only if no statistics identify code by its address.
+    /// The area may be reused only if no statistics identify code by its address. Without statistics and samples of call
+    /// stacks, code need not be translated.
     fn code_area(&self) -> CodeAreaConfig {
         let Execution { counting, tracing, .. } = self.execution;
         CodeAreaConfig {
             bytes: self.translated_bytes,
             is_reused: !counting && !tracing,
+            may_interpret: !counting && !tracing && self.stack_period.is_none(),
             cache: self.translation_cache.clone(),
             root: self.process.root.clone(),
         }

@@ -154,6 +154,7 @@ fn arm_numeric_results_match_qemu() {
 #[test]
 fn arm_functions_can_return_flags() {
     check_arm("returned_flags", 0);
+    check_arm("returned_flags_once", 0);
 }
 
 #[test]
@@ -368,6 +369,7 @@ fn x86_numeric_results_match_the_host() {
 #[test]
 fn x86_functions_can_return_flags() {
     check_x86("returned_flags", 0);
+    check_x86("returned_flags_once", 0);
 }
 
 #[test]

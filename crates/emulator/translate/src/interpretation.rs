@@ -102,7 +102,12 @@ impl<F: FrontEnd> Engine<F> {
             self.keep_flags_across_calls(memory)?;
         }
         self.hotness.note_interpreted(pc, &block);
-        for page in pc / PAGE..=(pc + block.bytes - 1) / PAGE {
+        // Whether the block reads returned flags depends on the callee and on the code after the call.
+        let inspected = [Some(pc + block.bytes - 1), block.called, block.return_address];
+        let mut pages: Vec<u64> = inspected.into_iter().flatten().chain([pc]).map(|at| at / PAGE).collect();
+        pages.sort_unstable();
+        pages.dedup();
+        for page in pages {
             self.readers.entry(page).or_default().push(pc);
         }
         let steps = std::mem::take(&mut block.steps);

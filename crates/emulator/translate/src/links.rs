@@ -20,10 +20,11 @@ impl<F: FrontEnd> Engine<F> {
 
     /// Patches the exit at host address `exit` to a direct jump to `code`, the code of `pc`, if possible.
     pub(crate) fn link(&mut self, exit: u64, pc: u64, code: u64, memory: &dyn Memory) -> Result<(), Fault> {
-        // Cold code stays unlinked because the engine counts visits to it. `exit` may no longer be an exit: it may be
-        // the start of old code that now redirects to newer code.
+        // Cold code stays unlinked because the engine counts visits to it. `exit` may no longer lead to `pc`: it may be
+        // the start of old code that now redirects to newer code, or that was unlinked since.
         let is_hot = self.entries.contains_key(&pc) || self.is_debugged;
-        if let Some(word) = jump(exit, code).filter(|_| is_hot && self.exits.contains_key(&exit)) {
+        let leads_there = matches!(self.exits.get(&exit), Some(Exit::To(to)) if *to == pc);
+        if let Some(word) = jump(exit, code).filter(|_| is_hot && leads_there) {
             memory.replace(exit, word)?;
             self.exits.remove(&exit);
         }

@@ -117,6 +117,8 @@ pub(crate) struct CodeAreaConfig {
     pub bytes: Option<u64>,
     /// Whether the area is reused when it is full. Never in simulated time.
     pub is_reused: bool,
+    /// Whether cold code may be interpreted.
+    pub may_interpret: bool,
     /// The directory of the translation cache, if enabled.
     pub cache: Option<PathBuf>,
     /// The directory that the program sees as `/`, if it is not the host's.
@@ -356,8 +358,7 @@ impl<F: FrontEnd> Translated<F> {
         }
         // Simulated time does not include translation, so all code is translated as whole units there.
         let is_functional = process.simulation().is_none();
-        // Statistics and profiles count LoongArch instructions, so all code is translated for them.
-        let interprets = F::INTERPRETS && is_functional && code_area.is_reused && cache.is_none();
+        let interprets = F::INTERPRETS && is_functional && code_area.may_interpret && cache.is_none();
         let hot = if interprets { HOT_INTERPRETED } else { HOT };
         if is_functional {
             engine.set_hot_threshold(hot);

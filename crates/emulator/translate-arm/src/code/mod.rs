@@ -18,7 +18,7 @@ mod loops;
 mod lower;
 mod memory;
 pub(crate) mod operands;
-mod reachable;
+pub(crate) mod reachable;
 pub mod unit;
 mod uses;
 pub(crate) mod vector;

@@ -433,7 +433,7 @@ const READ_AFTER_CALL: usize = 3;
 
 /// Whether the code at a return address reads flags of the callee. Compilers rarely do; the run-time systems of SBCL
 /// and Erlang return the results of comparisons in flags.
-pub(super) fn reads_returned_flags(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
+pub(crate) fn reads_returned_flags(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
     for number in 0..READ_AFTER_CALL as u64 {
         let Some(i) = fetch(start.wrapping_add(4 * number)).and_then(decode) else { return false };
         let uses = uses(i);

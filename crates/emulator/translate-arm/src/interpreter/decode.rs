@@ -3,6 +3,7 @@
 use longma_translate::front_end::InterpretableBlock;
 
 use super::{Group, Step};
+use crate::code::reachable::reads_returned_flags;
 use crate::instruction::{Instruction, Op, decode, modified_immediate};
 use crate::registers::TPIDR_EL0;
 
@@ -21,6 +22,7 @@ pub(crate) fn decode_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> In
         if matches!(step.group, Group::BranchLink | Group::BranchLinkRegister) {
             block.called = (step.group == Group::BranchLink).then_some(step.value);
             block.return_address = Some(pc);
+            block.reads_flags_after_call = reads_returned_flags(pc, fetch);
         }
         if step.is_branch() {
             break;

@@ -43,12 +43,13 @@ impl<M: DataMemory> Machine<'_, M> {
         let is_load = if is_vector { operation & 1 != 0 } else { operation != 0 };
         if is_load {
             let value = self.load(address, bytes)?;
-            self.write_back(step, moved);
             if is_vector {
                 self.set_vector(register, value);
             } else {
                 self.set_x(register, extended(value[0], size, operation));
             }
+            // If the base is loaded too, which the manual leaves open, QEMU writes it back last.
+            self.write_back(step, moved);
         } else {
             let value = if is_vector { self.vector(register) } else { [self.x(register), 0] };
             self.store(address, bytes, value)?;
@@ -101,7 +102,6 @@ impl<M: DataMemory> Machine<'_, M> {
         let second = first.wrapping_add(u64::from(bytes));
         if is_load {
             let values = [self.load(first, bytes)?, self.load(second, bytes)?];
-            self.write_back(step, moved);
             for (register, value) in registers.into_iter().zip(values) {
                 if is_vector {
                     self.set_vector(register, value);
@@ -109,6 +109,7 @@ impl<M: DataMemory> Machine<'_, M> {
                     self.set_x(register, if size == 1 { value[0] as i32 as u64 } else { value[0] });
                 }
             }
+            self.write_back(step, moved);
         } else {
             let values = registers.map(
                 |register| {
