@@ -121,9 +121,13 @@ def check(bed, image, group):
 
 
 def ordinary_memory_mib():
-    """The host's memory without huge pages, which other tests may have reserved."""
-    kib = {name: int(value.split()[0]) for name, value in (line.split(":") for line in open("/proc/meminfo"))}
-    return (kib["MemTotal"] - kib.get("Hugetlb", 0)) // 1024
+    """The memory of the host's nodes without huge pages. /proc/meminfo may count more than its nodes have."""
+    total = 0
+    for node in pathlib.Path("/sys/devices/system/node").glob("node[0-9]*"):
+        memory = {words[2].rstrip(":"): int(words[3]) for words in map(str.split, (node / "meminfo").read_text().splitlines())}
+        huge = sum(int((kind / "nr_hugepages").read_text()) * int(kind.name.split("-")[1].removesuffix("kB")) for kind in (node / "hugepages").iterdir())
+        total += memory["MemTotal"] - huge
+    return total // 1024
 
 
 def inside(longma):
