@@ -92,7 +92,7 @@ class Runner:
         def prepare(view):
             if by != "longma":
                 return shell, True
-            os.chdir(f"{view}/work")
+            os.chdir(f"{view}/scratch")
             more = case.x86.split() if self.architecture == "amd64" else []
             return [*self.longma, *more, "--root", view, shell[0], "--", *shell[1:]], False
 

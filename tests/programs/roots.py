@@ -76,7 +76,7 @@ def debian(architecture):
         return folder
     archives = fetch(locked(architecture))
     shutil.rmtree(folder, ignore_errors=True)
-    for part in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "tmp", "etc", "work", "root"]:
+    for part in ["usr/bin", "usr/sbin", "usr/lib", "usr/lib64", "tmp", "etc", "scratch", "root"]:
         (folder / part).mkdir(parents=True)
     for merged in packages.MERGED:
         (folder / merged).symlink_to(f"usr/{merged}")

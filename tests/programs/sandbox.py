@@ -92,7 +92,7 @@ def enter(root, scratch, layers, qemu_rule):
     view = f"{scratch}/root"
     lower = ":".join(str(folder) for folder in [*layers, root])
     mount("overlay", view, "overlay", 0, f"lowerdir={lower},upperdir={scratch}/upper,workdir={scratch}/work")
-    for name, mode in (("tmp", 0o1777), ("proc", 0o755), ("dev", 0o755), ("work", 0o777), ("run", 0o755), ("root", 0o700)):
+    for name, mode in (("tmp", 0o1777), ("proc", 0o755), ("dev", 0o755), ("scratch", 0o777), ("run", 0o755), ("root", 0o700)):
         os.makedirs(f"{view}/{name}", exist_ok=True)
         os.chmod(f"{view}/{name}", mode)
     mount("/dev", f"{view}/dev", "", MS_BIND | MS_REC)
@@ -117,7 +117,7 @@ def first_process(prepare, root, scratch, layers, qemu_rule, outputs):
             signal.signal(number, signal.SIG_DFL)
         if chroot:
             os.chroot(view)
-            os.chdir("/work")
+            os.chdir("/scratch")
         child = os.fork()
         if child == 0:
             os.execve(command[0], [str(word) for word in command], ENV)

@@ -10,8 +10,8 @@ git checkout -qb side HEAD~15 && echo side >side.txt && git add . && git commit 
 git log -p --stat | md5sum && git blame deflate.c | md5sum && git grep -c inflate | md5sum
 git gc -q --aggressive && git fsck --full 2>&1 && git count-objects -v | grep -E 'in-pack|packs'
 git bundle create -q ../all.bundle --all && git clone -q ../all.bundle ../from-bundle 2>&1 && git -C ../from-bundle rev-parse HEAD
-git clone -q --depth 3 "file:///work/repo" ../shallow && git -C ../shallow log --oneline | wc -l
-git daemon --export-all --base-path=/work --reuseaddr --listen=127.0.0.1 /work >/dev/null 2>&1 &
+git clone -q --depth 3 "file:///scratch/repo" ../shallow && git -C ../shallow log --oneline | wc -l
+git daemon --export-all --base-path=/scratch --reuseaddr --listen=127.0.0.1 /scratch >/dev/null 2>&1 &
 daemon=$!
 for i in $(seq 100); do git ls-remote git://127.0.0.1/repo >/dev/null 2>&1 && break; sleep 0.1; done
 git clone -q git://127.0.0.1/repo ../by-net && git -C ../by-net rev-parse HEAD

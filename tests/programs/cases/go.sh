@@ -2,7 +2,7 @@
 # version: /usr/local/go/bin/go version
 # timeout: 400
 # needs: go
-export GOROOT=/usr/local/go GOCACHE=/work/cache GOPATH=/work/gopath GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 PATH=/usr/local/go/bin:$PATH
+export GOROOT=/usr/local/go GOCACHE=/scratch/cache GOPATH=/scratch/gopath GOFLAGS=-mod=mod GOPROXY=off GOTOOLCHAIN=local CGO_ENABLED=0 PATH=/usr/local/go/bin:$PATH
 mkdir -p m/sum && cd m && printf 'module example.com/m\n\ngo 1.21\n' >go.mod
 cat >main.go <<'END'
 package main

@@ -4,15 +4,15 @@
 # drop: /\d+$
 # timeout: 400
 bin=$(echo /usr/lib/postgresql/*/bin)
-mkdir -p data run && chown -R postgres:postgres /work && chmod 700 data
+mkdir -p data run && chown -R postgres:postgres /scratch && chmod 700 data
 as() { setpriv --reuid postgres --regid postgres --clear-groups "$@"; }
 as $bin/initdb -D data -A trust --no-instructions -E UTF8 --locale C >initdb.log 2>&1 || { cat initdb.log; exit 1; }
-start() { setpriv --reuid postgres --regid postgres --clear-groups $bin/postgres -D data -k /work/run -c listen_addresses= >>log 2>&1 & server=$!
-    for i in $(seq 300); do as $bin/pg_isready -q -h /work/run && return; sleep 0.2; done; tail log; }
-sql() { as $bin/psql -h /work/run -d postgres -At -c "$1" | sed "s/^/== /"; }
+start() { setpriv --reuid postgres --regid postgres --clear-groups $bin/postgres -D data -k /scratch/run -c listen_addresses= >>log 2>&1 & server=$!
+    for i in $(seq 300); do as $bin/pg_isready -q -h /scratch/run && return; sleep 0.2; done; tail log; }
+sql() { as $bin/psql -h /scratch/run -d postgres -At -c "$1" | sed "s/^/== /"; }
 start
-as $bin/pgbench -q -h /work/run -i -s 1 postgres >/dev/null 2>&1; echo "ended init $?"
-as $bin/pgbench -h /work/run -c 4 -j 2 -t 50 postgres 2>/dev/null; echo "ended pgbench $?"
+as $bin/pgbench -q -h /scratch/run -i -s 1 postgres >/dev/null 2>&1; echo "ended init $?"
+as $bin/pgbench -h /scratch/run -c 4 -j 2 -t 50 postgres 2>/dev/null; echo "ended pgbench $?"
 sql "select count(*), sum(abalance) = (select sum(delta) from pgbench_history) from pgbench_accounts"
 sql "create table t as select i, md5(i::text) m, (i * 7919) % 1000 k, i / 7.0 f from generate_series(1, 20000) i"
 sql "create index on t(k); analyze t"
