@@ -370,6 +370,7 @@ fn x86_numeric_results_match_the_host() {
 fn x86_functions_can_return_flags() {
     check_x86("returned_flags", 0);
     check_x86("returned_flags_once", 0);
+    check_x86("changed_callee", 0);
 }
 
 #[test]
