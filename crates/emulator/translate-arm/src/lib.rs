@@ -69,16 +69,16 @@ impl FrontEnd for Aarch64 {
 
     fn translate(
         start: u64,
-        extra_entry: Option<u64>,
+        extra_entries: &[u64],
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
     ) -> Unit {
-        unit::translate(start, extra_entry, fetch, known, options)
+        unit::translate(start, extra_entries, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
-        unit::translate(start, None, &front_end::within(start, 4, fetch), &|_| true, &Options::default())
+        unit::translate(start, &[], &front_end::within(start, 4, fetch), &|_| true, &Options::default())
     }
 
     fn decode_block(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<interpreter::Step> {

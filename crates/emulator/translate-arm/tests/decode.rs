@@ -66,7 +66,7 @@ proptest! {
     #[test]
     fn any_words_can_be_translated(words in prop::collection::vec(word(), 1..60)) {
         let fetch = |pc: u64| words.get(pc as usize / 4).copied();
-        let unit = Aarch64::translate(0, None, &fetch, &|_| false, &Options::default());
+        let unit = Aarch64::translate(0, &[], &fetch, &|_| false, &Options::default());
         prop_assert!(!unit.words.is_empty() && unit.entries.iter().any(|(pc, _)| *pc == 0));
     }
 
@@ -86,7 +86,7 @@ proptest! {
     #[test]
     fn no_instruction_runs_out_of_temporary_registers(words in prop::collection::vec(crowded(), 1..20)) {
         let fetch = |pc: u64| words.get(pc as usize / 4).copied();
-        let unit = Aarch64::translate(0, None, &fetch, &|_| false, &Options::default());
+        let unit = Aarch64::translate(0, &[], &fetch, &|_| false, &Options::default());
         for (at, exit) in &unit.exits {
             let position = unit.positions.iter().rev().find(|position| position.offset <= *at).unwrap();
             let instruction = fetch(position.pc).and_then(decode);

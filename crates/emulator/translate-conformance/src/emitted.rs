@@ -52,7 +52,7 @@ fn pieces<F: FrontEnd>(source: &Source) -> Vec<Piece> {
 fn pieces_with<F: FrontEnd>(source: &Source, optimizations: Optimizations) -> Vec<Piece> {
     let fetch = |address| source.fetch(address);
     let options = Options { optimizations, hash: 0x1000_0000, ..Options::default() };
-    let unit = F::translate(SOURCE, None, &fetch, &|pc| pc >= OUTSIDE, &options);
+    let unit = F::translate(SOURCE, &[], &fetch, &|pc| pc >= OUTSIDE, &options);
     let labels = labels(&unit);
     let last = unit.exits.iter().filter(|exit| matches!(exit.1, Exit::To(_))).map(|exit| exit.0).min();
     let last = last.unwrap_or(unit.words.len() as u32);

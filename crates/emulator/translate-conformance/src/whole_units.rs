@@ -274,8 +274,8 @@ fn difference<F: FrontEnd>(
 fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) -> Vec<String> {
     let program = Program::open(path);
     let fetch = |pc: u64| program.fetch(pc);
-    let through = |pc, extra_entry, optimizations| {
-        F::translate(pc, extra_entry, &fetch, &|_| false, &Options { optimizations, ..Options::default() })
+    let through = |pc, extra_entries: &[u64], optimizations| {
+        F::translate(pc, extra_entries, &fetch, &|_| false, &Options { optimizations, ..Options::default() })
     };
     let variants = [
         Optimization::Flags,
@@ -292,9 +292,9 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
     let (mut wrong, mut units) = (Vec::new(), 0);
     while let Some(pc) = ahead.pop().filter(|_| units < limit) {
         units += 1;
-        let usual = through(pc, None, Optimizations::default());
+        let usual = through(pc, &[], Optimizations::default());
         let optimizations = variants[units % variants.len()];
-        let other = through(pc, None, optimizations);
+        let other = through(pc, &[], optimizations);
         let begins = usual.entries.iter().chain(&usual.heads).map(|(pc, offset)| (*offset, *pc));
         let mut begins: Vec<(u32, u64)> = begins.collect();
         begins.sort_unstable();
@@ -325,9 +325,12 @@ fn agree<F: FrontEnd>(path: &Path, slots: Option<u8>, counted: &mut [u64; 2]) ->
         }
         let heads = usual.heads.len();
         let extra_entry = if heads > 0 { usual.heads[units % heads].0 } else { pc };
-        for extra_entry in [extra_entry, pc] {
-            let by_extra_entry = through(pc, Some(extra_entry), Optimizations::default());
-            let reference = through(extra_entry, None, Optimizations::default());
+        let all: Vec<u64> = usual.heads.iter().map(|head| head.0).collect();
+        for (extra_entry, extra_entries) in
+            [(extra_entry, &[extra_entry][..]), (pc, &[pc]), (extra_entry, &all)]
+        {
+            let by_extra_entry = through(pc, extra_entries, Optimizations::default());
+            let reference = through(extra_entry, &[], Optimizations::default());
             // A unit that reached the maximum length may end earlier.
             let alone_has: BTreeSet<u64> = reference.positions.iter().map(|position| position.pc).collect();
             if !by_extra_entry

@@ -77,7 +77,7 @@ impl FrontEnd for Mips64 {
     fn translate(
         start: u64,
         // Every block is an entry point already.
-        _extra_entry: Option<u64>,
+        _extra_entries: &[u64],
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,

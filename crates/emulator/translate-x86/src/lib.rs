@@ -69,12 +69,12 @@ impl FrontEnd for X86_64 {
 
     fn translate(
         start: u64,
-        extra_entry: Option<u64>,
+        extra_entries: &[u64],
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,
     ) -> Unit {
-        unit::translate(start, extra_entry, fetch, known, options)
+        unit::translate(start, extra_entries, fetch, known, options)
     }
 
     fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {

@@ -14,6 +14,11 @@ pub struct ColdBlock<S> {
 }
 
 impl<S> ColdBlock<S> {
+    /// The number of visits.
+    pub(crate) fn visits(&self) -> u32 {
+        self.visits.load(Ordering::Relaxed)
+    }
+
     /// Counts a visit, and returns the number of visits.
     pub(crate) fn count_visit(&self) -> u32 {
         let visits = self.visits.load(Ordering::Relaxed).saturating_add(1);

@@ -351,22 +351,22 @@ impl<F: FrontEnd> Engine<F> {
         if !is_hot {
             let reader = SourceReader::new(memory, self.records_origins);
             let fetch = |pc| reader.fetch(pc);
-            let block = F::translate(pc, None, &fetch, &|_| false, &self.options.cold());
+            let block = F::translate(pc, &[], &fetch, &|_| false, &self.options.cold());
             self.hotness.note(&block);
             return (block, false, reader.sources());
         }
         // A loop may be running through `pc`, so make it an entry point of the unit.
-        let extra_entry = self.hotness.is_two_stage().then_some(pc);
-        let (unit, sources) = self.unit_from(pc, extra_entry, &(pc..pc), memory);
+        let extra_entries: &[u64] = if self.hotness.is_two_stage() { &[pc] } else { &[] };
+        let (unit, sources) = self.unit_from(pc, extra_entries, &(pc..pc), memory);
         (unit, true, sources)
     }
 
-    /// Translates the executed code that is reachable from `pc`, with `extra_entry` as an additional entry point. Code
+    /// Translates the executed code that is reachable from `pc`, with `extra_entries` as additional entry points. Code
     /// inside `function` is included even if it is translated already.
     fn unit_from(
         &self,
         pc: u64,
-        extra_entry: Option<u64>,
+        extra_entries: &[u64],
         function: &Range<u64>,
         memory: &dyn Memory,
     ) -> (Unit<F::Service, F::Pending>, Option<SourceWords>) {
@@ -376,7 +376,7 @@ impl<F: FrontEnd> Engine<F> {
             has_code && !function.contains(&pc) || !self.hotness.has_executed(pc)
         };
         let reader = SourceReader::new(memory, self.records_origins);
-        let unit = F::translate(pc, extra_entry, &|pc| reader.fetch(pc), &is_known, &self.options);
+        let unit = F::translate(pc, extra_entries, &|pc| reader.fetch(pc), &is_known, &self.options);
         (unit, reader.sources())
     }
 
@@ -396,7 +396,8 @@ impl<F: FrontEnd> Engine<F> {
         };
         let Some(function) = function.filter(is_again) else { return Ok(()) };
         *self.retranslated.entry(function.start).or_default() += 1;
-        let (unit, sources) = self.unit_from(function.start, Some(pc), &function, memory);
+        let extra_entries: Vec<u64> = self.warm_blocks(&function).chain([pc]).collect();
+        let (unit, sources) = self.unit_from(function.start, &extra_entries, &function, memory);
         // The start of a function is a guess, so the unit may not contain `pc`.
         let is_discarded = unit.reads_flags_after_call && self.keep_flags_across_calls(memory)?;
         if !is_discarded && unit.entries.iter().any(|(entry, _)| *entry == pc) {

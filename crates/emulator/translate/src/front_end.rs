@@ -337,12 +337,12 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
         None
     }
 
-    /// Translates the code that is reachable from `start`. If `extra_entry` is an instruction of the unit, it becomes
-    /// an additional entry point: a running loop may continue there. `fetch` reads aligned words of source code.
+    /// Translates the code that is reachable from `start`. Those of `extra_entries` that are instructions of the unit
+    /// become additional entry points: a running loop may continue there. `fetch` reads aligned words of source code.
     /// `known` excludes addresses from the unit. `options` never change the effect of the code.
     fn translate(
         start: u64,
-        extra_entry: Option<u64>,
+        extra_entries: &[u64],
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: &Options,

@@ -40,6 +40,9 @@ fn word_of(address: u64) -> (usize, usize) {
 /// The maximum distance of code from the start of its function, in bytes.
 const MAX_FUNCTION_BYTES: u64 = 1 << 16;
 
+/// Code is warm after this share of the visits after which it is hot.
+const WARM_SHARE: u32 = 8;
+
 impl Hotness {
     /// Creates empty statistics. Code becomes hot after `hot` visits.
     pub fn new(hot: u32) -> Self {
@@ -93,6 +96,11 @@ impl Hotness {
             let is_again = self.function_of(pc).is_some_and(|function| is_translated(function.start));
             visits >= self.hot.saturating_mul(1 + u32::from(is_again))
         }
+    }
+
+    /// Whether code is likely to become hot.
+    pub fn is_warm_after(&self, visits: u32) -> bool {
+        visits >= self.hot / WARM_SHARE
     }
 
     /// Records a block that is about to be executed.

@@ -2,6 +2,7 @@
 //! translated at a loss. The engine decodes each block once and counts the visits; hot code is translated. Source:
 //! mixed-mode execution, as in the HotSpot virtual machine and in V8's Ignition.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cold_blocks::{ColdBlock, ColdBlocks, Generation};
@@ -9,6 +10,9 @@ use crate::engine::{CodeError, Engine, fetch};
 use crate::front_end::{FrontEnd, Memory};
 use crate::hotness::PAGE;
 use crate::optimizations::Optimization;
+
+/// The maximum number of additional entry points of a function.
+const MAX_WARM_BLOCKS: usize = 32;
 
 /// How execution continues at a source address.
 #[derive(Clone, Debug)]
@@ -83,6 +87,18 @@ impl<F: FrontEnd> Engine<F> {
             Some(code) => Ok(code),
             None => self.translate_after_visit(pc, false, false, memory),
         }
+    }
+
+    /// The interpreted blocks in a function that will soon be hot. Translated code is entered there, too, so that the
+    /// function need not be translated again for each of them.
+    pub(crate) fn warm_blocks(&self, function: &Range<u64>) -> impl Iterator<Item = u64> {
+        let pages = function.start / PAGE..function.end.div_ceil(PAGE);
+        let readers = pages.filter_map(|page| self.readers.get(&page)).flatten().copied();
+        let is_warm = |pc: &u64| {
+            let block = self.interpreted.as_ref().and_then(|interpreted| interpreted.get(*pc));
+            block.is_some_and(|block| self.hotness.is_warm_after(block.visits()))
+        };
+        readers.filter(|pc| function.contains(pc)).filter(is_warm).take(MAX_WARM_BLOCKS)
     }
 
     /// Decodes the block at `pc`, if its first instruction can be interpreted.

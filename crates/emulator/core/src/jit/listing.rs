@@ -58,7 +58,7 @@ impl HostCode {
     /// Translates the region that starts at guest address `start` and consists of `words`, with an execution count of
     /// 1 for each block. Returns `None` if the first word is not an instruction.
     pub fn of(start: u64, words: &[u32], extras: Instrumentation) -> Option<Self> {
-        let region = Region::form(start, &SingleRunProfile::of(&CodeSlice { start, words }));
+        let region = Region::form(start, &SingleRunProfile::of(&CodeSlice { start, words }), |_| 0);
         region.blocks.first()?;
         let (trampolines, mut names, _) = write_trampolines();
         let counting = extras.counting.then(Counting::default);

@@ -222,7 +222,7 @@ impl Translator {
         if let Some(host) = self.entry(pc) {
             return Some(host);
         }
-        let region = Region::form(pc, profile);
+        let region = Region::form(pc, profile, |block| work.regions.copies(block));
         if region.blocks.binary_search_by_key(&pc, |b| b.start).is_err() {
             return None;
         }

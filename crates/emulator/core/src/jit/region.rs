@@ -13,6 +13,10 @@ const MAX_BLOCKS: usize = 200;
 /// The maximum number of instructions in a region.
 const MAX_INSTRUCTIONS: usize = 3000;
 
+/// The number of regions after which a block is not copied into another one. Later regions jump to a copy, which costs
+/// a few loads and stores of registers.
+const MAX_COPIES: u32 = 2;
+
 /// The blocks that the interpreter has executed.
 pub(crate) trait Profile {
     /// The block at `pc` and its execution count, if it has run.
@@ -39,8 +43,9 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Collects the executed blocks reachable from `entry`.
-    pub fn form(entry: u64, profile: &impl Profile) -> Self {
+    /// Collects the executed blocks reachable from `entry`. `copies` returns the number of regions that contain a
+    /// block. Of these blocks, the region contains only those in loops with new ones.
+    pub fn form(entry: u64, profile: &impl Profile, copies: impl Fn(u64) -> u32) -> Self {
         let mut collected: Vec<(Block, u32)> = Vec::new();
         let mut pending = vec![entry];
         let mut instructions = 0;
@@ -58,6 +63,7 @@ impl Region {
             collected.push((block.clone(), weight.max(1)));
         }
         collected.sort_unstable_by_key(|(block, _)| block.start);
+        omit_copies(entry, &mut collected, copies);
         cut_overlaps(&mut collected);
         let mut loop_heads: Vec<u64> = Vec::new();
         for (block, _) in &collected {
@@ -79,6 +85,33 @@ impl Region {
             .collect();
         Self { entry, blocks }
     }
+}
+
+/// Removes blocks that other regions contain and that do not lead to a new block, and those with too many copies.
+fn omit_copies(entry: u64, blocks: &mut Vec<(Block, u32)>, copies: impl Fn(u64) -> u32) {
+    let counts: Vec<u32> = blocks.iter().map(|(block, _)| copies(block.start)).collect();
+    if counts.iter().all(|count| *count == 0) {
+        return;
+    }
+    let mut predecessors: Vec<Vec<usize>> = vec![Vec::new(); blocks.len()];
+    for (number, (block, _)) in blocks.iter().enumerate() {
+        for to in successors(block.end) {
+            if let Ok(to) = blocks.binary_search_by_key(&to, |(block, _)| block.start) {
+                predecessors[to].push(number);
+            }
+        }
+    }
+    let is_new = |number: &usize| counts[*number] == 0 || blocks[*number].0.start == entry;
+    let mut pending: Vec<usize> = (0..blocks.len()).filter(is_new).collect();
+    let mut is_kept = vec![false; blocks.len()];
+    while let Some(number) = pending.pop() {
+        if !std::mem::replace(&mut is_kept[number], true) {
+            let before = &predecessors[number];
+            pending.extend(before.iter().filter(|before| counts[**before] < MAX_COPIES));
+        }
+    }
+    let mut is_kept = is_kept.into_iter();
+    blocks.retain(|_| is_kept.next().unwrap_or_default());
 }
 
 /// A loop: the addresses from its head to its last backward jump, and how often the head ran.
@@ -141,5 +174,49 @@ fn cut_overlaps(blocks: &mut [(Block, u32)]) {
             block.instructions.truncate(length as usize);
             block.end = End::Next(next);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jit::listing::SingleRunProfile;
+
+    /// Blocks without instructions, by address.
+    fn blocks(ends: &[(u64, End)]) -> SingleRunProfile {
+        let block = |&(start, end): &(u64, End)| (start, Block { start, instructions: Vec::new(), end });
+        SingleRunProfile(ends.iter().map(block).collect())
+    }
+
+    fn starts(region: &Region) -> Vec<u64> {
+        region.blocks.iter().map(|block| block.start).collect()
+    }
+
+    #[test]
+    fn a_region_jumps_to_code_of_others_that_does_not_come_back() {
+        let profile = blocks(&[
+            (0x100, End::Branch { taken: 0x300, next: 0x200 }),
+            (0x200, End::Jump(0x300)),
+            (0x300, End::Next(0x400)),
+            (0x400, End::Return),
+        ]);
+        assert_eq!(starts(&Region::form(0x100, &profile, |_| 0)), [0x100, 0x200, 0x300, 0x400]);
+        let copies = |pc| u32::from(pc >= 0x300);
+        assert_eq!(starts(&Region::form(0x100, &profile, copies)), [0x100, 0x200]);
+        // The entry is in the region in any case.
+        assert_eq!(starts(&Region::form(0x300, &profile, copies)), [0x300]);
+    }
+
+    #[test]
+    fn a_region_copies_the_loop_around_a_new_block_a_limited_number_of_times() {
+        let profile = blocks(&[
+            (0x100, End::Branch { taken: 0x300, next: 0x200 }),
+            (0x200, End::Jump(0x100)),
+            (0x300, End::Jump(0x100)),
+            (0x400, End::Return),
+        ]);
+        let with_copies = |count| move |pc| if pc == 0x300 { 0 } else { count };
+        assert_eq!(starts(&Region::form(0x300, &profile, with_copies(1))), [0x100, 0x200, 0x300]);
+        assert_eq!(starts(&Region::form(0x300, &profile, with_copies(MAX_COPIES))), [0x300]);
     }
 }

@@ -1,6 +1,6 @@
 //! The table of translated regions, by the guest addresses they were translated from.
 
-use std::ops::Range;
+use std::{collections::hash_map::Entry, ops::Range};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use slab::Slab;
@@ -49,6 +49,8 @@ pub(super) struct Regions {
     by_page: FxHashMap<u64, Vec<RegionNumber>>,
     /// Blocks inside regions: `(host address, region)`, the newest for each guest address.
     blocks: FxHashMap<u64, (u64, RegionNumber)>,
+    /// The number of regions that contain a block, by its guest address.
+    copies: FxHashMap<u64, u32>,
 }
 
 impl Regions {
@@ -60,6 +62,7 @@ impl Regions {
         }
         for (guest, host) in &region.blocks {
             self.blocks.insert(guest.start, (*host, number));
+            *self.copies.entry(guest.start).or_default() += 1;
         }
         entry.insert(region);
         number
@@ -69,6 +72,11 @@ impl Regions {
     pub fn block(&mut self, pc: u64) -> Option<(u64, &mut Retained)> {
         let &(host, number) = self.blocks.get(&pc)?;
         Some((host, &mut self.retained[number]))
+    }
+
+    /// The number of regions that contain the block at a guest address.
+    pub fn copies(&self, pc: u64) -> u32 {
+        self.copies.get(&pc).copied().unwrap_or_default()
     }
 
     /// All regions.
@@ -104,6 +112,12 @@ impl Regions {
         for (guest, _) in &region.blocks {
             if self.blocks.get(&guest.start).is_some_and(|(_, of)| *of == number) {
                 self.blocks.remove(&guest.start);
+            }
+            if let Entry::Occupied(mut copies) = self.copies.entry(guest.start) {
+                *copies.get_mut() -= 1;
+                if *copies.get() == 0 {
+                    copies.remove();
+                }
             }
         }
         region

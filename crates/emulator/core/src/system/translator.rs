@@ -119,7 +119,7 @@ impl SystemTranslator {
             pending.extend(successors(block.end));
             blocks.insert(start, block);
         }
-        let region = Region::form(pc, &SingleRunProfile(blocks));
+        let region = Region::form(pc, &SingleRunProfile(blocks), |_| 0);
         region.blocks.binary_search_by_key(&pc, |block| block.start).ok()?;
         let emitted = emit::emit(
             &region,

@@ -126,11 +126,13 @@ impl<'a> Lowering<'a> {
     /// Lowers all blocks in address order.
     pub fn all(&mut self) {
         let leaders: Vec<u64> = self.reachable.leaders.iter().copied().collect();
-        // During planning, the engine's entry comes last, so that the unit's own edges have priority in merges.
-        let engine_entry = self.reachable.engine_entry;
-        if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
+        // During planning, the engine's entries come last, so that the unit's own edges have priority in merges.
+        let engine_entries = &self.reachable.engine_entries;
+        if let Some((&last, others)) = engine_entries.split_last().filter(|_| !self.assembler.is_blank) {
+            self.next = None;
+            others.iter().for_each(|entry| self.enter(*entry));
             self.next = leaders.first().copied();
-            self.enter(engine_entry);
+            self.enter(last);
         }
         for (index, &leader) in leaders.iter().enumerate() {
             self.next = leaders.get(index + 1).copied();
@@ -146,8 +148,8 @@ impl<'a> Lowering<'a> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
-        } else if let Some(engine_entry) = engine_entry {
-            self.enter(engine_entry);
+        } else {
+            engine_entries.iter().for_each(|entry| self.enter(*entry));
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) struct ReachableCode {
     pub inspected_pages: FxHashSet<u64>,
     /// A leader that the engine enters although it is not an entry point. This way, a loop that starts there is still
     /// recognized as a loop.
-    pub engine_entry: Option<u64>,
+    pub engine_entries: Vec<u64>,
     /// Liveness at the start of each leader.
     live: FxHashMap<u64, Live>,
     /// The flags that code after a call reads.
@@ -72,10 +72,10 @@ fn successors(i: Instruction, pc: u64) -> Vec<u64> {
 
 impl ReachableCode {
     /// Follows direct jumps and calls from `start`, up to addresses for which `known` returns true and up to a number
-    /// of instructions. An instruction at `extra_entry` becomes an additional entry point if it is reached.
+    /// of instructions. Instructions at `extra_entries` that are reached become additional entry points.
     pub fn of(
         start: u64,
-        extra_entry: Option<u64>,
+        extra_entries: &[u64],
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         (limit, options): (usize, Options),
@@ -86,7 +86,7 @@ impl ReachableCode {
             leaders: BTreeSet::new(),
             entry_points: FxHashSet::default(),
             inspected_pages: FxHashSet::default(),
-            engine_entry: None,
+            engine_entries: Vec::new(),
             live: FxHashMap::default(),
             returned: 0,
             read_after: FxHashSet::default(),
@@ -114,7 +114,7 @@ impl ReachableCode {
             .iter()
             .filter_map(|(pc, instruction)| instruction.map(|instruction| (*pc, uses(instruction))))
             .collect();
-        reachable.find_entry_points(start, extra_entry);
+        reachable.find_entry_points(start, extra_entries);
         if options.has(Optimization::Loops) {
             reachable.split_loops();
         }
@@ -165,10 +165,10 @@ impl ReachableCode {
         }
     }
 
-    /// Makes `start` an entry point. If it is inside a loop of the unit and no `extra_entry` is given, makes it an
-    /// engine entry instead, so that a thread that was interrupted in a loop continues in optimized code. `extra_entry`
-    /// always becomes an engine entry.
-    fn find_entry_points(&mut self, start: u64, extra_entry: Option<u64>) {
+    /// Makes `start` an entry point. If it is inside a loop of the unit and there are no `extra_entries`, makes it an
+    /// engine entry instead, so that a thread that was interrupted in a loop continues in optimized code.
+    /// `extra_entries` always become engine entries.
+    fn find_entry_points(&mut self, start: u64, extra_entries: &[u64]) {
         // If `start` is in a loop, the loop's code is reachable from it, so all of its jumps to `start` are known.
         let comes_back = |(pc, i): (&u64, &Option<Instruction>)| {
             i.is_some_and(|i| {
@@ -179,15 +179,19 @@ impl ReachableCode {
         };
         let sees_loops = self.options.has(Optimization::Loops) && self.options.has(Optimization::Units);
         let is_loop = sees_loops && self.instructions.iter().any(comes_back);
-        let extra_entry = extra_entry.or(is_loop.then_some(start));
-        if extra_entry != Some(start) || !is_loop {
+        let mut engine_entries = extra_entries.to_vec();
+        if engine_entries.is_empty() && is_loop {
+            engine_entries.push(start);
+        }
+        if !engine_entries.contains(&start) || !is_loop {
             self.entry_points.insert(start);
         }
-        let extra_entry = extra_entry.filter(|extra_entry| {
-            self.instructions.contains_key(extra_entry) && !self.entry_points.contains(extra_entry)
-        });
-        self.leaders.extend(extra_entry);
-        self.engine_entry = extra_entry;
+        engine_entries.sort_unstable();
+        engine_entries.dedup();
+        engine_entries
+            .retain(|entry| self.instructions.contains_key(entry) && !self.entry_points.contains(entry));
+        self.leaders.extend(&engine_entries);
+        self.engine_entries = engine_entries;
     }
 
     /// Ends the block after a backward branch: the code after it is not part of the loop.

@@ -22,17 +22,17 @@ const MAX_WORDS: usize = 30_000;
 /// The register states expected at leaders that are not entry points.
 pub(super) type Plan = FxHashMap<u64, KnownState>;
 
-/// Translates the code that is reachable from `start`, with an additional entry point at `extra_entry`. `fetch` reads
+/// Translates the code that is reachable from `start`, with additional entry points at `extra_entries`. `fetch` reads
 /// source code. Addresses for which `known` returns true are not included.
 pub fn translate(
     start: u64,
-    extra_entry: Option<u64>,
+    extra_entries: &[u64],
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
     let mut limit = MAX_INSTRUCTIONS;
-    let mut reachable = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
+    let mut reachable = ReachableCode::of(start, extra_entries, fetch, known, (limit, *options));
     loop {
         match lower(&reachable) {
             Ok(mut unit) => {
@@ -48,7 +48,7 @@ pub fn translate(
             Err(Failure::TooLong) => {
                 limit /= 4;
                 let (refused, frugal) = (reachable.refused, reachable.frugal);
-                reachable = ReachableCode::of(start, extra_entry, fetch, known, (limit, *options));
+                reachable = ReachableCode::of(start, extra_entries, fetch, known, (limit, *options));
                 (reachable.refused, reachable.frugal) = (refused, frugal);
             }
         }

@@ -52,8 +52,8 @@ pub(super) struct ReachableCode {
     entry_points: Vec<u64>,
     /// The pages whose code was read, including code that was only scanned for live flags.
     inspected_pages: Vec<u64>,
-    /// A leader that the engine enters in addition, because a loop may be running through it.
-    pub engine_entry: Option<u64>,
+    /// Leaders that the engine enters in addition, because a loop may be running through them.
+    pub engine_entries: Vec<u64>,
     /// The live flags at each leader.
     live: Vec<u32>,
     /// The live flags at addresses outside the unit, sorted by address.
@@ -157,11 +157,11 @@ pub(super) fn is_call(instruction: &Instruction) -> bool {
 }
 
 impl ReachableCode {
-    /// Follows direct jumps and calls from `start` up to addresses in `known`. If an instruction at `extra_entry` is
-    /// reached, it becomes an additional entry point.
+    /// Follows direct jumps and calls from `start` up to addresses in `known`. Instructions at `extra_entries` that
+    /// are reached become additional entry points.
     fn of(
         start: u64,
-        extra_entry: Option<u64>,
+        extra_entries: &[u64],
         fetch: &dyn Fn(u64) -> Option<u32>,
         known: &dyn Fn(u64) -> bool,
         options: Options,
@@ -210,8 +210,11 @@ impl ReachableCode {
             visited.lead(leader);
         }
         reachable.entry_points.sort_unstable();
-        reachable.engine_entry = extra_entry
-            .filter(|extra_entry| !reachable.is_entry_point(*extra_entry) && visited.lead(*extra_entry));
+        let mut engine_entries = extra_entries.to_vec();
+        engine_entries.sort_unstable();
+        engine_entries.dedup();
+        engine_entries.retain(|entry| !reachable.is_entry_point(*entry) && visited.lead(*entry));
+        reachable.engine_entries = engine_entries;
         reachable.lay(&visited);
         if reachable.analyses_across_blocks() {
             reachable.look_ahead(fetch);
@@ -540,16 +543,16 @@ const MAX_ROUNDS: usize = 8;
 /// The planned states of leaders for jumps within the unit.
 pub(super) type Plan = Vec<Option<RegisterStates>>;
 
-/// Translates the code that is reachable from `start`, with `extra_entry` as an additional entry point. `fetch` reads
+/// Translates the code that is reachable from `start`, with `extra_entries` as additional entry points. `fetch` reads
 /// aligned words of source code. `known` excludes addresses from the unit.
 pub fn translate(
     start: u64,
-    extra_entry: Option<u64>,
+    extra_entries: &[u64],
     fetch: &dyn Fn(u64) -> Option<u32>,
     known: &dyn Fn(u64) -> bool,
     options: &Options,
 ) -> Unit {
-    let mut reachable = ReachableCode::of(start, extra_entry, fetch, known, *options);
+    let mut reachable = ReachableCode::of(start, extra_entries, fetch, known, *options);
     if reachable.leaders.is_empty() {
         // The instruction extends into a non-executable page.
         reachable.add_invalid(start);
@@ -569,7 +572,7 @@ pub fn translate(
 /// Translates the single instruction at `start`. All flags count as live after it.
 pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Unit {
     let length = decode_at(start, fetch).filter(|i| !i.is_invalid()).map(|i| i.len() as u64);
-    let Some(length) = length else { return translate(start, None, fetch, &|_| true, &Options::default()) };
+    let Some(length) = length else { return translate(start, &[], fetch, &|_| true, &Options::default()) };
     let single = |pc: u64| {
         let is_its = |byte: u64| pc.wrapping_add(byte).wrapping_sub(start) < length;
         if !(0..4).any(is_its) {
@@ -581,7 +584,7 @@ pub(crate) fn translate_one(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> U
         }
         Some(u32::from_le_bytes(word))
     };
-    translate(start, None, &single, &|_| true, &Options::default())
+    translate(start, &[], &single, &|_| true, &Options::default())
 }
 
 /// Lowers the code to a unit.
@@ -667,7 +670,7 @@ mod tests {
     const CODE: [u32; 1] = [0xc3d8_0148];
 
     fn reachable() -> ReachableCode {
-        ReachableCode::of(0, None, &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
+        ReachableCode::of(0, &[], &|at| CODE.get(at as usize / 4).copied(), &|_| false, Options::default())
     }
 
     #[test]

@@ -13,10 +13,11 @@ impl Lowering<'_> {
     pub fn all(&mut self) {
         let reachable = self.reachable;
         let leaders = &reachable.leaders;
-        // During planning, the engine's entry is last, because the states of jumps within the unit have priority.
-        let engine_entry = reachable.engine_entry;
-        if let Some(engine_entry) = engine_entry.filter(|_| !self.assembler.is_blank) {
-            self.enter(engine_entry, leaders.first().copied());
+        // During planning, the engine's entries are last, because the states of jumps within the unit have priority.
+        let engine_entries = &reachable.engine_entries;
+        if let Some((&last, others)) = engine_entries.split_last().filter(|_| !self.assembler.is_blank) {
+            others.iter().for_each(|entry| self.enter(*entry, None));
+            self.enter(last, leaders.first().copied());
         }
         if self.is_first {
             self.plan_call_states();
@@ -67,8 +68,8 @@ impl Lowering<'_> {
         }
         if !self.assembler.is_blank {
             self.out_of_line();
-        } else if let Some(engine_entry) = engine_entry {
-            self.enter(engine_entry, None);
+        } else {
+            engine_entries.iter().for_each(|entry| self.enter(*entry, None));
         }
     }
 
