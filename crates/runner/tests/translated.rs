@@ -305,6 +305,11 @@ fn x86_faults_and_traps_are_the_signals_that_linux_sends() {
 }
 
 #[test]
+fn x86_jumps_that_fault_returns_that_jump_and_traps_behind_nops_are_as_on_the_host() {
+    check_x86("jumps", 0);
+}
+
+#[test]
 fn x86_single_steps_trap_after_each_instruction() {
     check_x86("traps", 0);
 }

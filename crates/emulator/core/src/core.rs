@@ -279,6 +279,18 @@ impl Core {
         result.err()
     }
 
+    /// Executes an instruction in place of the one at the program counter.
+    pub fn step_as(&mut self, instruction: &Instruction) -> Option<Stop> {
+        self.refresh();
+        if let Some(stop) = self.stop_between_blocks() {
+            return Some(stop);
+        }
+        let is_recorded = self.mode.recorder.is_some();
+        let result = if is_recorded { self.record(instruction) } else { self.interpret(instruction) };
+        self.refresh_trace();
+        result.err()
+    }
+
     fn stop_between_blocks(&mut self) -> Option<Stop> {
         if self.cpu.attention.is_requested() {
             self.refresh();
@@ -417,11 +429,14 @@ impl Core {
 
     fn interpret_one(&mut self) -> Result<(), Stop> {
         let word = self.cpu.guest.fetch(self.cpu.state.pc).map_err(Trap::from)?;
-        let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
+        self.interpret(&decode(word).ok_or(Trap::IllegalInstruction)?)
+    }
+
+    fn interpret(&mut self, instruction: &Instruction) -> Result<(), Stop> {
         if self.mode.code.block_ends.clock && reads_clock(instruction.op) && !self.clock_is_fresh {
             return Err(Stop::Quantum);
         }
-        self.execute(&instruction)
+        self.execute(instruction)
     }
 
     fn execute(&mut self, instruction: &Instruction) -> Result<(), Stop> {
@@ -577,18 +592,21 @@ impl Core {
 
     /// Like `interpret_one`, but records a block of one instruction.
     fn record_one(&mut self) -> Result<(), Stop> {
+        let word = self.cpu.guest.fetch(self.cpu.state.pc).map_err(Trap::from)?;
+        self.record(&decode(word).ok_or(Trap::IllegalInstruction)?)
+    }
+
+    fn record(&mut self, instruction: &Instruction) -> Result<(), Stop> {
         let pc = self.cpu.state.pc;
-        let word = self.cpu.guest.fetch(pc).map_err(Trap::from)?;
-        let instruction = decode(word).ok_or(Trap::IllegalInstruction)?;
         let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
         if reads_clock(instruction.op) && !recorder.is_empty(&self.cpu) {
             return Err(Stop::Quantum);
         }
-        let number = recorder.number(pc, &[instruction]);
-        recorder.record_address(&self.cpu, &instruction, &[]);
-        let result = self.execute(&instruction);
+        let number = recorder.number(pc, &[*instruction]);
+        recorder.record_address(&self.cpu, instruction, &[]);
+        let result = self.execute(instruction);
         let recorder = self.mode.recorder.as_mut().expect("the caller has checked that there is a recorder");
-        recorder.complete(&mut self.cpu, number, &[instruction][..usize::from(is_executed(&result))]);
+        recorder.complete(&mut self.cpu, number, &[*instruction][..usize::from(is_executed(&result))]);
         result
     }
 }

@@ -192,7 +192,7 @@ fn integer(step: &mut Step, i: &Instruction) -> Option<()> {
         |step: &Step| step.form != Form::Registers || step.from_size == 0 || step.from_size == step.size;
     step.operation = match i.mnemonic() {
         // The operand of NOP is not accessed.
-        Nop | Endbr64 => return Some(()),
+        Nop | Reservednop | Endbr64 => return Some(()),
         Mov => Operation::Move,
         Add => Operation::Add,
         Adc => Operation::AddCarry,

@@ -14,6 +14,7 @@ mod vector;
 use longma_loongarch::State;
 
 pub use decode::{Block, decode_block};
+pub use flow::is_canonical;
 
 /// Guest memory. An access that fails has no effect.
 pub trait Memory {

@@ -70,6 +70,12 @@ fn invalid_segments_are_refused() {
 }
 
 #[test]
+fn a_segment_without_bytes_in_the_file_can_have_any_offset() {
+    let zeros = Load { address: 0x30_0000, offset: 1 << 40, file_bytes: 0, memory_bytes: 0x4000, flags: 6 };
+    assert!(load(&elf(2, 0x20_0100, &[code(), zeros], 0x4000)).is_ok());
+}
+
+#[test]
 fn a_program_that_fills_the_address_space_is_refused() {
     let mut load = code();
     load.memory_bytes = (1 << 46) - 0x40_0000;

@@ -149,6 +149,19 @@ impl FrontEnd for X86_64 {
         looks_up.then(|| state.r(TARGET))
     }
 
+    fn refuse_jump(
+        target: u64,
+        pc: u64,
+        state: &mut State,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+    ) -> Option<Trap> {
+        if longma_interpret_x86::is_canonical(target) {
+            return None;
+        }
+        service::undo_jump(&reading::decode_at(pc, fetch)?, state);
+        Some(service::protection())
+    }
+
     /// An address that is not aligned as the instruction requires is a general-protection fault. Division errors and
     /// privileged instructions already raise the right trap.
     fn trap(trap: Trap) -> Trap {

@@ -563,8 +563,7 @@ impl<F: FrontEnd> Engine<F> {
     pub fn position_of_fault(&self, address: u64) -> Option<Position<F::Pending>> {
         let unit = self.areas.unit_at(address)?;
         let offset = ((address - unit.start) / 4) as u32;
-        let last = unit.positions.get(unit.positions.up_to(offset).checked_sub(1)?)?;
-        if last.is_boundary { Some(last) } else { self.position(address) }
+        unit.positions.get(unit.positions.up_to(offset).checked_sub(1)?)
     }
 
     /// All units: start address, number of words, positions.

@@ -403,6 +403,17 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// The target of the indirect jump whose table lookup is `word`, if `word` is one.
     fn lookup_target(state: &State, word: &Instruction) -> Option<u64>;
 
+    /// If the indirect jump at source address `pc` raises an exception instead of jumping to `target`, undoes what it
+    /// has done so far and returns the exception. `fetch` reads words of source code.
+    fn refuse_jump(
+        _target: u64,
+        _pc: u64,
+        _state: &mut State,
+        _fetch: &dyn Fn(u64) -> Option<u32>,
+    ) -> Option<longma_loongarch::Trap> {
+        None
+    }
+
     /// Converts a trap of translated code to the trap that the source architecture raises.
     fn trap(trap: longma_loongarch::Trap) -> longma_loongarch::Trap {
         trap

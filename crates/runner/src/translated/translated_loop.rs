@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 use longma_core::{Core, Stop};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{
-    Access, Class, Environment, Fault, FaultCause, Instruction, Op, Operand, RegisterKind, State, Trap,
-    Vector, decode,
+    Access, Environment, Fault, FaultCause, Instruction, Op, State, Trap, Vector, decode,
 };
 use longma_translate::engine::CodeError;
 use longma_translate::front_end::{
@@ -87,13 +86,21 @@ impl<F: FrontEnd> Translated<F> {
         let pc = core.cpu().state.pc;
         let is_ours = tag != 0 && fault.access != Access::Execute && self.layout.code.contains(&pc);
         let word = is_ours.then(|| core.cpu().guest().fetch(pc).ok().and_then(decode)).flatten();
-        // All memory instructions have their base register in `j`.
-        let Some(Instruction { op, j: base @ 1.., d, .. }) = word else { return Err(trap) };
-        let tagged = core.cpu().state.r(base);
-        core.cpu().state.set_r(base, tagged.wrapping_sub(tag));
-        let stop = core.step();
-        if stop.is_some() || d != base || !loads_general(op) {
-            core.cpu().state.set_r(base, tagged);
+        // All memory instructions have their base register in `j`. Another operand may be the same register.
+        let Some(instruction @ Instruction { op, j: base @ 1.., d, k, .. }) = word else { return Err(trap) };
+        let spare = (1..=5).find(|spare| ![d, base, k].contains(spare)).unwrap_or(SCRATCH);
+        let state = &mut core.cpu().state;
+        let saved = state.r(spare);
+        state.set_r(spare, state.r(base).wrapping_sub(tag));
+        // A conditional store compares the whole address with the reserved one.
+        if state.reservation.address & F::IGNORED_ADDRESS_BITS == tag {
+            state.reservation.address -= tag;
+        }
+        let stop = core.step_as(&Instruction { j: spare, ..instruction });
+        let state = &mut core.cpu().state;
+        state.set_r(spare, saved);
+        if stop.is_none() && is_load_linked(op) {
+            state.reservation.address |= tag;
         }
         match stop {
             Some(Stop::Trap(trap)) => Err(trap),
@@ -213,6 +220,9 @@ impl<F: FrontEnd> Translated<F> {
         };
         if let Some(target) = target {
             let target = target & !F::IGNORED_ADDRESS_BITS;
+            if let Some(outcome) = self.refuse_jump(on, state, target) {
+                return outcome;
+            }
             self.engine().note_indirect(target);
             return self.arrive(on, state, target);
         }
@@ -223,6 +233,15 @@ impl<F: FrontEnd> Translated<F> {
             on.thread.process().report_orphaned_access(address);
         }
         self.raise(on, state, trap)
+    }
+
+    /// Raises the exception of a jump to `target`, if it raises one itself.
+    fn refuse_jump(&self, on: &mut DebuggedThread, state: &mut State, target: u64) -> Option<Outcome> {
+        let position = self.engine().position_of_fault(state.pc)?;
+        let view = self.view(on.cores);
+        let trap = F::refuse_jump(target, position.pc, state, &|address| view.fetch(address).ok())?;
+        state.pc = position.pc;
+        Some(self.raise_at_source(on, state, trap))
     }
 
     /// Executes the source instruction at the program counter if its processor does not raise `trap`.
@@ -456,9 +475,6 @@ impl<F: FrontEnd> Translated<F> {
     }
 }
 
-/// Whether an instruction loads its first operand, a general register.
-fn loads_general(op: Op) -> bool {
-    let row = op.row();
-    let is_general = matches!(row.operands.first(), Some(Operand::Register(RegisterKind::General, _)));
-    is_general && matches!(row.class, Class::Load | Class::Atomic)
+fn is_load_linked(op: Op) -> bool {
+    matches!(op, Op::LlW | Op::LlD | Op::LlacqW | Op::LlacqD)
 }

@@ -370,7 +370,7 @@ impl Image {
                 what: "does not fit into the address space",
                 advice: "link it at a lower address, or the file is damaged",
             })
-        } else if offset.checked_add(file_bytes).is_none_or(|end| end > size) {
+        } else if file_bytes > 0 && offset.checked_add(file_bytes).is_none_or(|end| end > size) {
             Some(Reason { what: "needs more bytes than the file has", advice: "the file is truncated" })
         } else if address < lowest {
             Some(Reason {

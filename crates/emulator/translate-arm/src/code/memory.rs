@@ -133,8 +133,16 @@ impl Lowering<'_> {
     /// Accesses one register at base plus offset, then adds `step` to the base.
     fn one(&mut self, i: Instruction, access: Access, offset: i64, step: Option<i64>) {
         let (base, stepped) = self.near_base(i, access, offset);
-        self.access(access, i.rd(), Address::Near(base, stepped));
+        let register = Self::kept(i, access, i.rd(), step);
+        self.access(access, register, Address::Near(base, stepped));
         self.step_base(i.rn(), base, step);
+    }
+
+    /// Returns the register that an access loads or stores. If an access with write-back loads its own base, which the
+    /// manual leaves open, the new base replaces the loaded value, as in QEMU.
+    fn kept(i: Instruction, access: Access, register: u8, step: Option<i64>) -> u8 {
+        let is_base = register == i.rn() && access.loads && !access.is_vector;
+        if is_base && step.is_some() { NONE } else { register }
     }
 
     /// Returns the base register and the offset. Adds the base's deferred increment to the offset if the sum is
@@ -250,7 +258,11 @@ impl Lowering<'_> {
             b'j' => (distance, Some(distance)),
             _ => (distance, None),
         };
-        let (first, second) = (i.rd(), i.ra());
+        let [mut first, second] = [i.rd(), i.ra()].map(|register| Self::kept(i, access, register, step));
+        if access.loads && first == second && !access.is_vector {
+            // Also left open. In QEMU, the second value remains.
+            first = NONE;
+        }
         let (base, offset) = self.near_base(i, access, offset);
         let next = offset + i64::from(access.bytes);
         // A load into the base register comes last, because the other one still reads the base.

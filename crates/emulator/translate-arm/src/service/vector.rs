@@ -3,12 +3,13 @@
 
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 
+use crate::Aarch64;
 use crate::code::operands::NONE;
 use crate::code::vector::shifts::amounts;
 use crate::code::vector::structures::{count, steps};
 use crate::instruction::{Instruction, Op};
 use crate::registers::{STACK_POINTER, read, write};
-use longma_translate::front_end::{ServiceResult, UserMemory};
+use longma_translate::front_end::{FrontEnd, ServiceResult, UserMemory};
 
 /// Reads a vector as bytes.
 pub(super) fn bytes(state: &State, number: u8) -> [u8; 16] {
@@ -92,14 +93,16 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Ser
     let (loads, size, vectors) = (i.bits(22, 1) != 0, i.bits(10, 2) as usize, count(i).unwrap_or(1));
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
     let address = if i.rn() == NONE { state.r(STACK_POINTER) } else { read(state, i.rn(), memory) };
+    let untagged = address & !Aarch64::IGNORED_ADDRESS_BITS;
     let total = (usize::from(vectors) * lanes) << size;
     let mut all = vec![0; total];
     let offset = |index: usize, vector: usize| (index * usize::from(vectors) + vector) << size;
     let number = |vector: usize| (i.rd() + vector as u8) & 31;
-    let fault =
-        |access| ServiceResult::Trap(Trap::Memory(Fault { address, access, cause: FaultCause::Unmapped }));
+    let fault = |access| {
+        ServiceResult::Trap(Trap::Memory(Fault { address: untagged, access, cause: FaultCause::Unmapped }))
+    };
     if loads {
-        if !memory.read(address, &mut all) {
+        if !memory.read(untagged, &mut all) {
             return fault(Access::Read);
         }
         for vector in 0..usize::from(vectors) {
@@ -118,7 +121,7 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Ser
                 all[at..at + (1 << size)].copy_from_slice(&value[index << size..(index + 1) << size]);
             }
         }
-        if !memory.write(address, &all) {
+        if !memory.write(untagged, &all) {
             return fault(Access::Write);
         }
     }

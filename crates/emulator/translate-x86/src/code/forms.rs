@@ -66,6 +66,10 @@ impl Lowering<'_> {
     /// Records that register `n` has a new 32-bit value in its LoongArch register, with these facts.
     pub fn defined(&mut self, n: usize, facts: Facts) {
         if n == RSP {
+            // Loads and stores use the stack pointer as it is.
+            if facts.width > 32 {
+                self.assembler.field(La::BstrpickD, STACK_POINTER, STACK_POINTER, 31, 0);
+            }
             return;
         }
         self.known.facts[n] = facts;

@@ -1,6 +1,6 @@
 //! Integer arithmetic and comparisons. Source: Intel SDM, volume 2; LoongArch Reference Manual, volume 1.
 
-use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register, RflagsBits};
+use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpKind, Register, RflagsBits};
 use longma_loongarch::Op as La;
 
 use super::flags::{Comparison, is_cmovcc, is_equality, is_setcc, is_signed};
@@ -262,7 +262,7 @@ impl Lowering<'_> {
             Lea => self.load_address(),
             Push => return self.push(),
             Pop => return self.pop(),
-            Leave => self.leave_frame(),
+            Leave if i.code() == Code::Leaveq => self.leave_frame(),
             Add | Sub | And | Or | Xor | Inc | Dec | Neg | Cmp | Test => {
                 self.arithmetic(None);
             }
@@ -283,7 +283,7 @@ impl Lowering<'_> {
             Div | Idiv => return self.division(),
             Nop => self.mark(&i),
             Endbr64 | Endbr32 | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta | Prefetchw | Clflush
-            | Clflushopt | Clwb | Rdsspd | Rdsspq | Pause => {}
+            | Clflushopt | Clwb | Rdsspd | Rdsspq | Pause | Reservednop => {}
             Mfence => self.assembler.immediate(La::Dbar, 0, 0, 0),
             Lfence | Sfence => {}
             Clc => self.assembler.copy(CARRY, 0),
@@ -464,8 +464,10 @@ impl Lowering<'_> {
         };
         let a = if is_negation { 0 } else { a };
         let (facts_a, facts_b) = (self.known.of(a), self.facts_of_second(b));
-        // Write the result directly to its register if the old value is not needed.
-        let in_place = destination.is_some() && bytes >= 4 && !needs_operands;
+        // Write the result directly to its register if the old value is not needed. A word in RSP would lose the
+        // sign-extension that flags are computed from.
+        let is_cut = destination == Some(Register::ESP) && extends;
+        let in_place = destination.is_some() && bytes >= 4 && !needs_operands && !is_cut;
         let d = match destination {
             Some(register) if in_place => self.define(number(register)),
             _ => self.temporary(),

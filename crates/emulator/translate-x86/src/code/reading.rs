@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic};
 
 use super::unit::PAGE;
 
@@ -57,7 +57,36 @@ pub(crate) fn decode_at(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Option<I
     // An instruction that extends into a non-executable page faults when it is reached.
     let is_cut =
         decoder.last_error() == iced_x86::DecoderError::NoMoreBytes && bytes.len() < MAX_INSTRUCTION_BYTES;
-    (!is_cut).then_some(instruction)
+    if is_cut {
+        return None;
+    }
+    if may_be_reserved(&instruction) {
+        let reserved = Decoder::with_ip(64, bytes, pc, DecoderOptions::FORCE_RESERVED_NOP).decode();
+        return Some(if reserved.mnemonic() == Mnemonic::Reservednop { reserved } else { instruction });
+    }
+    Some(instruction)
+}
+
+/// Whether an instruction may have one of the opcodes that processors without certain extensions execute as NOP, without
+/// an access to their operand.
+fn may_be_reserved(i: &Instruction) -> bool {
+    use Mnemonic::*;
+    i.is_invalid()
+        || matches!(
+            i.mnemonic(),
+            Bndcl
+                | Bndcn
+                | Bndcu
+                | Bndldx
+                | Bndmk
+                | Bndmov
+                | Bndstx
+                | Cldemote
+                | Prefetch
+                | Prefetchit0
+                | Prefetchit1
+                | Prefetchwt1
+        )
 }
 
 /// The address of the first word that the instruction at `pc` needs but `fetch` cannot read.

@@ -22,7 +22,7 @@ mod indirect;
 mod ranges;
 mod visited;
 
-use indirect::live_after_jump;
+use indirect::{PushedValues, live_after_jump};
 use ranges::join_ranges;
 use visited::Visited;
 
@@ -279,7 +279,7 @@ impl ReachableCode {
         fetch: &dyn Fn(u64) -> Option<u32>,
         budget: &mut usize,
     ) -> u32 {
-        let mut read = 0;
+        let (mut read, mut pushed) = (0, PushedValues::default());
         while candidates != 0 {
             // Cold blocks do not scan other pages, because validating them later would be expensive.
             let ends = [pc, pc.wrapping_add(BYTES_READ)].map(|at| at / PAGE);
@@ -289,6 +289,7 @@ impl ReachableCode {
             note_page(pages, pc);
             note_page(pages, pc.wrapping_add(i.len() as u64 - 1));
             *budget -= 1;
+            pushed.note(&i);
             let is_call = is_system_call(&i);
             read |= if is_call { 0 } else { i.rflags_read() & candidates };
             if !may_keep_flags(&i) && !is_call {
@@ -310,6 +311,7 @@ impl ReachableCode {
                     let keeps = is_read_after(&i, self.options.is_cold, pages, fetch);
                     return read | candidates & if keeps { ARITHMETIC } else { self.live_across_calls() };
                 }
+                FlowControl::Return if pushed.is_top() => return read | candidates,
                 FlowControl::IndirectBranch | FlowControl::Return => {
                     return read | candidates & self.live_across_calls();
                 }
@@ -375,6 +377,7 @@ impl ReachableCode {
                 let callee = self.known_live(last.near_branch_target()).unwrap_or(0);
                 callee | self.known_live(last.next_ip()).unwrap_or(0) | self.live_across_calls()
             }
+            FlowControl::Return if PushedValues::are_jumped_to(block) => ARITHMETIC,
             FlowControl::Return => self.returned | self.live_across_calls(),
             FlowControl::IndirectBranch => live_after_jump(block) | self.live_across_calls(),
             FlowControl::IndirectCall => {

@@ -2,8 +2,10 @@
 //! volume 2 (INT n, INT3, INT1), volume 3, sections 5.9 (privileged instructions), 6.15; Linux arch/x86/kernel/idt.c
 //! (interrupts that programs may raise), traps.c.
 
-use iced_x86::{Instruction, Mnemonic};
-use longma_loongarch::{Access, Fault, FaultCause, Trap};
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
+
+use crate::registers::STACK_POINTER;
 
 /// The `break` codes of a breakpoint and of INT1.
 const BREAKPOINT: u32 = 5;
@@ -27,6 +29,17 @@ pub(super) fn interrupt(instruction: &Instruction) -> Option<Trap> {
 /// A general-protection fault, represented as an access to a non-canonical address.
 pub(crate) fn protection() -> Trap {
     Trap::Memory(Fault { address: 1 << 63, access: Access::Read, cause: FaultCause::Unmapped })
+}
+
+/// Restores the stack pointer that an indirect jump has changed before it could not jump.
+pub(crate) fn undo_jump(jump: &Instruction, state: &mut State) {
+    let moved = match jump.flow_control() {
+        FlowControl::IndirectCall => -8,
+        FlowControl::Return if jump.op_count() == 1 => 8 + i64::from(jump.immediate16()),
+        FlowControl::Return => 8,
+        _ => 0,
+    };
+    state.set_r(STACK_POINTER, state.r(STACK_POINTER).wrapping_add_signed(-moved));
 }
 
 /// Whether an instruction is privileged, or an interrupt that programs may not raise. INT 80h, a 32-bit system call, is

@@ -2,6 +2,7 @@
 //! section 10.2.3 (MXCSR).
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+use longma_interpret_x86::is_canonical;
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 
 use rustc_apfloat::Status;
@@ -15,13 +16,14 @@ mod floats;
 pub mod frame;
 mod identity;
 mod mmx;
+mod procedures;
 mod texts;
 mod vector_floats;
 mod vectors;
 mod x87;
 
 pub(crate) use atomic::is_atomic;
-pub(crate) use exceptions::protection;
+pub(crate) use exceptions::{protection, undo_jump};
 pub(crate) use floats::{INITIAL_FCSR, control, set_control, zeroes_subnormals};
 use longma_translate::calls::word;
 use longma_translate::front_end::{ServiceResult, UserMemory};
@@ -40,8 +42,6 @@ pub(crate) const TF: u64 = 1 << 8;
 pub(super) const OF: u64 = 1 << 11;
 /// The bits of MXCSR that are not reserved.
 const CONTROL_BITS: u32 = 0xffff;
-/// The number of bits of a canonical address.
-const CANONICAL_BITS: u32 = 48;
 
 /// Sets exception flags of MXCSR.
 fn raise(state: &mut State, exceptions: u32) {
@@ -141,6 +141,7 @@ impl Machine<'_> {
                 Ok(())
             }
             Enter => self.enter(),
+            Leave => self.leave(),
             Mov => self.move_special(),
             Movsb | Movsw | Movsq | Stosb | Stosw | Stosd | Stosq | Lodsb | Lodsw | Lodsd | Lodsq | Scasb
             | Scasw | Scasd | Scasq | Cmpsb | Cmpsw | Cmpsq => self.string(),
@@ -296,12 +297,10 @@ impl Machine<'_> {
         use Mnemonic::*;
         let register = self.instruction.op0_register();
         let value = self.register(register);
-        let bits = 64 - CANONICAL_BITS;
-        let is_canonical = (value << bits) as i64 >> bits == value as i64;
         match self.instruction.mnemonic() {
             Rdfsbase => self.set_register(register, self.state.r(THREAD_POINTER)),
             Rdgsbase => self.set_register(register, self.state.lbt.scratch[usize::from(GS_BASE)]),
-            _ if !is_canonical => return Err(exceptions::protection()),
+            _ if !is_canonical(value) => return Err(exceptions::protection()),
             Wrfsbase => self.state.set_r(THREAD_POINTER, value),
             _ => self.state.lbt.scratch[usize::from(GS_BASE)] = value,
         }
@@ -377,18 +376,6 @@ impl Machine<'_> {
         let value = self.load(self.state.r(STACK_POINTER), bytes)?;
         self.add(STACK_POINTER, bytes as i64);
         Ok(value)
-    }
-
-    fn enter(&mut self) -> Done {
-        let i = self.instruction;
-        if i.immediate8_2nd() & 31 != 0 {
-            return Err(Trap::IllegalInstruction);
-        }
-        let base = self.state.r(RBP);
-        self.push(base, 8)?;
-        self.state.set_r(RBP, self.state.r(STACK_POINTER));
-        self.add(STACK_POINTER, -i64::from(i.immediate16()));
-        Ok(())
     }
 
     /// MOV of segment registers.

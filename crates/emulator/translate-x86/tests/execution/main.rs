@@ -11,4 +11,5 @@ mod listed;
 mod machine;
 mod random;
 mod sequences;
+mod stack_pointer;
 mod x87;

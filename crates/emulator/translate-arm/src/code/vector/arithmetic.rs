@@ -93,7 +93,8 @@ fn plain_float_one(op: Op) -> Option<[La; 2]> {
 /// Whether an instruction raises the invalid exception for bit patterns that are common in registers but are not
 /// floating-point data, such as comparison masks.
 fn signals(op: Op) -> bool {
-    matches!(op, Op::FcmeqV | Op::FcmgeV | Op::FcmgtV | Op::FcvtzsV | Op::FcvtzuV)
+    use Op::*;
+    matches!(op, FcmeqV | FcmgeV | FcmgtV | FcvtzsV | FcvtzuV | FmaxnmV | FminnmV)
 }
 
 impl Lowering<'_> {
@@ -153,6 +154,7 @@ impl Lowering<'_> {
         };
         let (d, is_whole) = (i.rd(), i.is_whole());
         let (n, m) = (self.lanes(i.rn(), is_whole), self.lanes(i.rm(), is_whole));
+        let [n, m] = self.own_elements([n, m], d, is_whole);
         let [unordered, sum] = [(); 2].map(|()| self.borrow_vector(&[d, n, m]));
         let second = if d == n || d == m { self.borrow_vector(&[d, n, m]) } else { d };
         self.assembler.three([La::VfcmpCunS, La::VfcmpCunD][double], unordered, n, m);

@@ -49,6 +49,43 @@ pub(super) fn live_after_jump(block: &[Instruction]) -> u32 {
     }
 }
 
+/// The values that a sequence of instructions has pushed. If a return jumps to one of them, it is an indirect jump.
+#[derive(Default)]
+pub(super) struct PushedValues {
+    count: u32,
+}
+
+impl PushedValues {
+    /// Whether the return at the end of a block jumps to a value that the block has pushed or written to the top of the
+    /// stack.
+    pub fn are_jumped_to(block: &[Instruction]) -> bool {
+        let mut pushed = Self::default();
+        block.iter().for_each(|i| pushed.note(i));
+        pushed.is_top()
+    }
+
+    /// Whether the value at the top of the stack is one of them.
+    pub fn is_top(&self) -> bool {
+        self.count > 0
+    }
+
+    /// Takes an instruction into account.
+    pub fn note(&mut self, i: &Instruction) {
+        let is_top = i.op_count() > 0
+            && i.op0_kind() == OpKind::Memory
+            && (i.memory_base(), i.memory_index()) == (Register::RSP, Register::None)
+            && i.memory_displacement64() == 0;
+        match i.mnemonic() {
+            Mnemonic::Push => self.count += 1,
+            Mnemonic::Pop => self.count = self.count.saturating_sub(1),
+            Mnemonic::Ret => {}
+            Mnemonic::Mov if is_top => self.count = self.count.max(1),
+            _ if i.is_stack_instruction() || writes(i, Register::RSP) => self.count = 0,
+            _ => {}
+        }
+    }
+}
+
 fn is_register_or_memory(i: &Instruction, operand: u32) -> bool {
     matches!(i.op_kind(operand), OpKind::Register | OpKind::Memory)
 }
