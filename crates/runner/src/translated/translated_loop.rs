@@ -93,7 +93,7 @@ impl<F: FrontEnd> Translated<F> {
         let saved = state.r(spare);
         state.set_r(spare, state.r(base).wrapping_sub(tag));
         // A conditional store compares the whole address with the reserved one.
-        if state.reservation.address & F::IGNORED_ADDRESS_BITS == tag {
+        if is_store_conditional(op) && state.reservation.address & F::IGNORED_ADDRESS_BITS == tag {
             state.reservation.address -= tag;
         }
         let stop = core.step_as(&Instruction { j: spare, ..instruction });
@@ -477,4 +477,8 @@ impl<F: FrontEnd> Translated<F> {
 
 fn is_load_linked(op: Op) -> bool {
     matches!(op, Op::LlW | Op::LlD | Op::LlacqW | Op::LlacqD)
+}
+
+fn is_store_conditional(op: Op) -> bool {
+    matches!(op, Op::ScW | Op::ScD | Op::ScrelW | Op::ScrelD | Op::ScQ)
 }

@@ -162,6 +162,25 @@ static void tags(void) {
     uint64_t itself = (uint64_t)(tagged + 3), lanes = 0;
     __asm__ volatile("ldr %0, [%0]" : "+r"(itself) : : "memory");
     __asm__ volatile("ldr q3, [%1]\n\taddp d3, v3.2d\n\tfmov %0, d3" : "=r"(lanes) : "r"(tagged) : "v3", "memory");
+    // Exclusives, a stored base, structures, and all of them often enough to be translated.
+    for (int i = 0; i < 300; i++) {
+        uint64_t old, *place = tagged + 2;
+        uint32_t failed;
+        __asm__ volatile("1: ldxr %0, [%2]\n\tadd %0, %0, #1\n\tstlxr %w1, %0, [%2]\n\tcbnz %w1, 1b" : "=&r"(old), "=&r"(failed) : "r"(place) : "memory");
+        __asm__ volatile("1: ldaxrb %w0, [%2]\n\tadd %w0, %w0, #1\n\tstxrb %w1, %w0, [%2]\n\tcbnz %w1, 1b" : "=&r"(old), "=&r"(failed) : "r"((char *)place + 3) : "memory");
+        __asm__ volatile("1: ldxp x4, x5, [%1]\n\tadd x5, x5, #1\n\tstxp %w0, x4, x5, [%1]\n\tcbnz %w0, 1b" : "=&r"(failed) : "r"(place) : "x4", "x5", "memory");
+    }
+    uint64_t counted[2] = {memory[2], memory[3] - (uint64_t)memory};
+    uint64_t *stored = tagged + 3, structures[8];
+    uint64_t *volatile tagged_structures = (uint64_t *)((uint64_t)structures | 0x80ul << 56);
+    for (int i = 0; i < 300; i++) {
+        __asm__ volatile("str %0, [%0]" : : "r"(stored) : "memory");
+        __asm__ volatile("ld3 {v0.8h, v1.8h, v2.8h}, [%0]\n\tst3 {v0.8h, v1.8h, v2.8h}, [%1]\n\tld2 {v4.2d, v5.2d}, [%0]\n\tst2 {v4.4s, v5.4s}, [%1]"
+                         : : "r"(tagged_structures), "r"(tagged_structures) : "v0", "v1", "v2", "v4", "v5", "memory");
+    }
+    int keeps_tag = memory[3] == (uint64_t)stored;
+    memory[3] = (uint64_t)memory;
+    printf("exclusives: %lx %lu, a base that keeps its tag: %d\n", (unsigned long)counted[0], (unsigned long)counted[1], keeps_tag);
     int (*volatile called)(const char *) = (int (*)(const char *))((uint64_t)atoi | 0x7ful << 56);
     printf("tags: %d %lu %lu %d %lu\n", called("7"), (unsigned long)memory[0], (unsigned long)memory[1], itself == (uint64_t)memory, (unsigned long)lanes);
 }
