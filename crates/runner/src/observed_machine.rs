@@ -6,7 +6,9 @@ use longma_topology::{Machine, parts::Isa};
 
 /// Extension name in machine files, bits of configuration word 2, bits of AT_HWCAP.
 const EXTENSIONS: [(&str, u32, u64); 3] =
-    [("lsx", 1 << 6, 1 << 4), ("lasx", 1 << 7, 1 << 5), ("lbt", 0b111 << 18, 0b111 << 10)];
+    [("lsx", 1 << 6, 1 << 4), ("lasx", LASX, 1 << 5), ("lbt", 0b111 << 18, 0b111 << 10)];
+/// The bit of configuration word 2 for 256-bit vectors.
+const LASX: u32 = 1 << 7;
 /// CPUCFG, LAM, UAL, FPU and CRC32, which every LoongArch64 core has.
 const BASE_CAPABILITIES: u64 = 0b100_1111;
 
@@ -53,6 +55,11 @@ impl ObservedMachine {
                 isa: first.map_or("no", |core| core.isa.word()),
             }),
         }
+    }
+
+    /// Whether its cores have 256-bit vectors.
+    pub fn has_lasx(&self) -> bool {
+        self.words.0[2] & LASX != 0
     }
 
     fn with(extensions: &[String], cores: usize) -> Self {

@@ -251,9 +251,11 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = parse_stack_offset)]
     pub(super) stack_offset: u64,
 
-    /// CPU features that `cpuid` reports to x86-64 programs: `sse2`, or `avx2` for all supported features.
-    #[arg(long, value_name = "FEATURES", value_parser = Features::named, default_value = Features::default().name())]
-    pub(super) x86_features: Features,
+    /// CPU features that `cpuid` reports to x86-64 programs: `sse2`, `sse4` or `avx2`, which include each other.
+    ///
+    /// Without this option, `avx2` on a machine whose cores have LASX, and otherwise `sse4`, which is x86-64-v2.
+    #[arg(long, value_name = "FEATURES", value_parser = Features::named)]
+    pub(super) x86_features: Option<Features>,
 
     /// Optimizations to use when translating programs of other architectures: comma-separated names.
     ///

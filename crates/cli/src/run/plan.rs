@@ -93,6 +93,9 @@ impl Plan {
         let reports = report::Reports::wanted(&arguments, Instant::now(), attends)?;
         let mut process = process_config(&arguments, argv, is_modelled)?;
         process.capabilities = machine.as_ref().map(|machine| machine.capabilities);
+        let x86_features = arguments
+            .x86_features
+            .unwrap_or_else(|| Features::of_cores(machine.as_ref().is_none_or(ObservedMachine::has_lasx)));
         let mode = match modelled {
             Some(modelled) if simulates => {
                 Mode::Simulated(Box::new(simulated::SimulatedRun::of(&arguments, modelled)?))
@@ -122,7 +125,7 @@ impl Plan {
         Ok(Self {
             process,
             execution,
-            x86_features: arguments.x86_features,
+            x86_features,
             translation,
             machine,
             mode,

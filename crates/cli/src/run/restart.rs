@@ -15,7 +15,6 @@ use std::{
 use longma_command_line::Format;
 use longma_run_results::process_costs::Costs;
 use longma_runner::optimizations::Optimizations;
-use longma_runner::x86_features::Features;
 
 use super::{
     arguments::{Arguments, MAX_CODE_AREA_MIB, absolute},
@@ -51,8 +50,7 @@ pub fn command(arguments: &Arguments) -> Result<Vec<OsString>, Failure> {
         option("--wire", Some(wire.into()));
     }
     option("--seed", Some(arguments.seed.to_string().into()));
-    let features = Some(arguments.x86_features).filter(|features| *features != Features::default());
-    option("--x86-features", features.map(|features| features.name().into()));
+    option("--x86-features", arguments.x86_features.map(|features| features.name().into()));
     let optimizations =
         Some(arguments.translation).filter(|optimizations| *optimizations != Optimizations::default());
     option("--translation", optimizations.map(|optimizations| optimizations.to_string().into()));

@@ -2,25 +2,27 @@
 //! unannounced instructions execute as well. Source: Intel SDM, volume 2 (CPUID); System V ABI, AMD64 supplement,
 //! section 3.1.1 (micro-architecture levels).
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
-/// A set of features.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// A set of features. Each includes those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Features {
     /// SSE2, like the first x86-64 processors. Programs that select code by CPUID then use the baseline.
-    #[default]
     Sse2,
+    /// x86-64-v2: up to SSE4.2, with POPCNT and CMPXCHG16B. Newer programs may require it.
+    Sse4,
     /// All of x86-64-v3: up to AVX2, with FMA, BMI1, BMI2, F16C, LZCNT and MOVBE.
     Avx2,
 }
 
 impl Features {
-    const ALL: [Self; 2] = [Self::Sse2, Self::Avx2];
+    const ALL: [Self; 3] = [Self::Sse2, Self::Sse4, Self::Avx2];
 
     /// The name in command-line options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sse2 => "sse2",
+            Self::Sse4 => "sse4",
             Self::Avx2 => "avx2",
         }
     }
@@ -31,22 +33,31 @@ impl Features {
     /// The name is unknown; the message lists the known ones.
     pub fn named(name: &str) -> Result<Self, String> {
         let matching = Self::ALL.into_iter().find(|features| features.name() == name);
-        matching.ok_or_else(|| format!("unknown x86-64 feature level '{name}': use 'sse2' or 'avx2'"))
+        matching.ok_or_else(|| format!("unknown x86-64 feature level '{name}': use 'sse2', 'sse4' or 'avx2'"))
+    }
+
+    /// The most features that are executed at full speed by cores with or without LASX, on which 256-bit vectors rely.
+    pub fn of_cores(have_lasx: bool) -> Self {
+        if have_lasx { Self::Avx2 } else { Self::Sse4 }
     }
 }
 
-static HAS_AVX: AtomicBool = AtomicBool::new(false);
+static ANNOUNCED: AtomicU8 = AtomicU8::new(Features::Avx2 as u8);
 
 /// Sets the features that all programs of this process see from now on.
 pub fn announce(features: Features) {
-    HAS_AVX.store(features == Features::Avx2, Ordering::Relaxed);
+    ANNOUNCED.store(features as u8, Ordering::Relaxed);
 }
 
-/// The announced features.
+/// The announced features: all, until they are chosen.
 pub fn announced() -> Features {
-    if has_avx() { Features::Avx2 } else { Features::Sse2 }
+    Features::ALL[usize::from(ANNOUNCED.load(Ordering::Relaxed))]
 }
 
 pub(crate) fn has_avx() -> bool {
-    HAS_AVX.load(Ordering::Relaxed)
+    announced() >= Features::Avx2
+}
+
+pub(crate) fn has_sse4() -> bool {
+    announced() >= Features::Sse4
 }

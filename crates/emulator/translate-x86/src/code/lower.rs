@@ -396,7 +396,7 @@ impl<'a> Lowering<'a> {
         for v in (0..16).filter(|v| (used.reads.vectors | partially_written) >> v & 1 != 0) {
             self.complete(v);
         }
-        let is_translated = self.vector() || self.scalar();
+        let is_translated = self.vector() || self.scalar() || self.compare_texts();
         for v in (0..16).filter(|v| used.vectors_written >> v & 1 != 0) {
             (self.known.valid[v], self.known.used[v]) = (16, 16);
         }

@@ -27,6 +27,7 @@ mod rounding;
 mod scalar;
 mod strings;
 mod table;
+mod texts;
 pub mod unit;
 mod upper;
 mod uses;

@@ -3,11 +3,13 @@
 
 use super::Machine;
 use super::area::{AREA_BYTES, COMPONENTS, UPPERS_AT};
-use crate::features::has_avx;
+use crate::features::{has_avx, has_sse4};
 use crate::registers::*;
 
 /// CPUID.1:EDX: FPU, TSC, CX8, CMOV, CLFSH, MMX, FXSR, SSE, SSE2.
 const FEATURES_D: u32 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 25 | 1 << 26;
+/// CPUID.1:ECX of x86-64-v2: SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT.
+const SSE4_C: u32 = 1 | 1 << 9 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 23;
 /// CPUID.1:ECX: SSE3, PCLMULQDQ, SSSE3, FMA, CMPXCHG16B, SSE4.1, SSE4.2, MOVBE, POPCNT, AES, XSAVE, OSXSAVE, AVX,
 /// F16C, RDRAND.
 const FEATURES_C: u32 = 1
@@ -41,9 +43,10 @@ impl Machine<'_> {
         let name = b"LoongArch, which executes x86-64 code\0\0\0\0\0\0\0\0\0\0\0";
         let avx = has_avx();
         let if_avx = |value: u32| if avx { value } else { 0 };
+        let features_c = if_avx(FEATURES_C) | if has_sse4() { SSE4_C } else { 0 };
         let [a, b, c, d] = match leaf {
             0 => [if avx { 0xd } else { 1 }, text(b"Genu"), text(b"ntel"), text(b"ineI")],
-            1 => [0x0006_0f01, 1 << 16 | 8 << 8, if_avx(FEATURES_C), FEATURES_D],
+            1 => [0x0006_0f01, 1 << 16 | 8 << 8, features_c, FEATURES_D],
             7 if part == 0 => [0, if_avx(FEATURES_7), 0, 0],
             0xd if avx => Self::saved(part),
             0x8000_0000 => [0x8000_0008, 0, 0, 0],

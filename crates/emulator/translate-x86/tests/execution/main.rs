@@ -12,4 +12,5 @@ mod machine;
 mod random;
 mod sequences;
 mod stack_pointer;
+mod texts;
 mod x87;
