@@ -4,7 +4,7 @@
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use super::reading::{MAX_INSTRUCTION_BYTES, decode_at, note_page};
-use super::unit::{ARITHMETIC, PAGE};
+use super::unit::{ARITHMETIC, PAGE, is_system_call};
 
 /// The instructions after a direct call that are searched for a read of flags.
 const READ_AFTER_CALL: usize = 3;
@@ -47,6 +47,10 @@ pub(super) fn is_read_after(
 fn reads_flags(mut pc: u64, count: usize, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
     for _ in 0..count {
         let Some(i) = decode_at(pc, fetch).filter(|i| !i.is_invalid()) else { return false };
+        // A processor saves the flags in R11, where no program looks for them.
+        if is_system_call(&i) {
+            return false;
+        }
         if i.rflags_read() & ARITHMETIC != 0 {
             return true;
         }
@@ -114,4 +118,28 @@ fn only_sets_flags(i: &Instruction) -> bool {
     );
     compares
         || matches!(i.mnemonic(), Stc | Clc | Cmc | Sahf | Popf | Popfq | Fcomi | Fcomip | Fucomi | Fucomip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a call of `cmp eax, eax; ret` is one after which `behind` reads its flags.
+    fn is_read(behind: &[u8]) -> bool {
+        // call 0x20
+        let mut code = [&[0xe8, 0x1b, 0, 0, 0], behind].concat();
+        code.resize(0x20, 0x90);
+        code.extend([0x39, 0xc0, 0xc3, 0x90]);
+        let fetch = |at: u64| Some(u32::from_le_bytes(*code.get(at as usize..)?.first_chunk()?));
+        let call = decode_at(0, &fetch).unwrap();
+        reads_returned_flags(&call, &fetch)
+    }
+
+    #[test]
+    fn a_condition_after_a_call_reads_flags_and_a_system_call_does_not() {
+        // mov eax, 57; setb al
+        assert!(is_read(&[0xb8, 57, 0, 0, 0, 0x0f, 0x92, 0xc0]));
+        // mov eax, 57; syscall, as the C library's fork does after it has called functions that compare
+        assert!(!is_read(&[0xb8, 57, 0, 0, 0, 0x0f, 0x05]));
+    }
 }

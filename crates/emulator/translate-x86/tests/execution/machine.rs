@@ -86,6 +86,21 @@ fn enter(
     }
 }
 
+/// Copies the architectural registers of `state`.
+fn observe(state: &State, registers: &mut Registers) {
+    for (number, value) in registers.general.iter_mut().enumerate() {
+        *value = state.r(GENERAL[number]);
+    }
+    registers.flags = flags_of(state);
+    for (number, value) in registers.vectors.iter_mut().enumerate() {
+        *value = u128::from(state.v[16 + number].0[0]) | u128::from(state.v[16 + number].0[1]) << 64;
+    }
+    for (number, value) in registers.uppers.iter_mut().enumerate() {
+        let [low, high] = upper(state, number);
+        *value = u128::from(low) | u128::from(high) << 64;
+    }
+}
+
 fn execute(
     optimizations: Optimizations,
     hot: Option<u32>,
@@ -160,12 +175,19 @@ fn execute(
                         state.pc = enter(&mut engine, next, &mut state, &memory)?;
                     }
                 }
-                other => return Err(format!("{other:?}")),
+                other => {
+                    observe(&state, registers);
+                    return Err(format!("{other:?}"));
+                }
             },
             (trap, exit) => {
                 let position = engine.position_of_fault(state.pc).ok_or("no position")?;
                 let fetch = |address| Environment::load(&memory, address).ok();
                 let Some((service, next)) = X86_64::permitted(&trap, position.pc, &fetch) else {
+                    if let Some(pending) = position.pending {
+                        X86_64::settle(pending, &mut state, &memory);
+                    }
+                    observe(&state, registers);
                     return Err(format!("{trap:?} at {exit:?}"));
                 };
                 if let Some(pending) = position.pending {
@@ -180,17 +202,7 @@ fn execute(
             }
         }
     }
-    for (number, value) in registers.general.iter_mut().enumerate() {
-        *value = state.r(GENERAL[number]);
-    }
-    registers.flags = flags_of(&state);
-    for (number, value) in registers.vectors.iter_mut().enumerate() {
-        *value = u128::from(state.v[16 + number].0[0]) | u128::from(state.v[16 + number].0[1]) << 64;
-    }
-    for (number, value) in registers.uppers.iter_mut().enumerate() {
-        let [low, high] = upper(&state, number);
-        *value = u128::from(low) | u128::from(high) << 64;
-    }
+    observe(&state, registers);
     if registers.uppers.iter().any(|value| *value != 0) && state.fcc[usize::from(UPPERS)] == 0 {
         return Err("upper halves that are not tracked".into());
     }

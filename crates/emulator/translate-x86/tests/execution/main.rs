@@ -5,6 +5,7 @@
 #![cfg(target_arch = "x86_64")]
 
 mod exceptions;
+mod faults;
 mod host;
 mod instructions;
 mod listed;
