@@ -58,8 +58,7 @@ impl FrontEnd for Aarch64 {
     const INTERPRETS: bool = true;
     const SLOTS: u8 = SLOTS;
     const SLOT_BYTES: u64 = SLOT_BYTES;
-    // Linux enables top-byte ignore for user space (Documentation/arch/arm64/tagged-pointers.rst).
-    const IGNORED_ADDRESS_BITS: u64 = 0xff << 56;
+    const IGNORED_ADDRESS_BITS: u64 = registers::IGNORED_ADDRESS_BITS;
     const SYSCALL_BYTES: u64 = 4;
     const CALL_BUFFER_BYTES: u64 = system::CALL_BUFFER_BYTES;
 

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use longma_translate::front_end::UserMemory;
 pub use longma_translate::front_end::{SCRATCH, STACK_POINTER};
 
+/// Address bits that loads, stores and jumps ignore. Linux enables top-byte ignore for user space
+/// (Documentation/arch/arm64/tagged-pointers.rst).
+pub const IGNORED_ADDRESS_BITS: u64 = 0xff << 56;
 /// Offset from a source address to its entry in the lookup table.
 pub const TABLE: u8 = 31;
 /// Base of the thread's slots: memory for registers without a LoongArch register.

@@ -3,13 +3,12 @@
 
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 
-use crate::Aarch64;
 use crate::code::operands::NONE;
 use crate::code::vector::shifts::amounts;
 use crate::code::vector::structures::{count, steps};
 use crate::instruction::{Instruction, Op};
-use crate::registers::{STACK_POINTER, read, write};
-use longma_translate::front_end::{FrontEnd, ServiceResult, UserMemory};
+use crate::registers::{IGNORED_ADDRESS_BITS, STACK_POINTER, read, write};
+use longma_translate::front_end::{ServiceResult, UserMemory};
 
 /// Reads a vector as bytes.
 pub(super) fn bytes(state: &State, number: u8) -> [u8; 16] {
@@ -93,7 +92,7 @@ fn structures(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Ser
     let (loads, size, vectors) = (i.bits(22, 1) != 0, i.bits(10, 2) as usize, count(i).unwrap_or(1));
     let lanes = if i.is_whole() { 16 } else { 8 } >> size;
     let address = if i.rn() == NONE { state.r(STACK_POINTER) } else { read(state, i.rn(), memory) };
-    let untagged = address & !Aarch64::IGNORED_ADDRESS_BITS;
+    let untagged = address & !IGNORED_ADDRESS_BITS;
     let total = (usize::from(vectors) * lanes) << size;
     let mut all = vec![0; total];
     let offset = |index: usize, vector: usize| (index * usize::from(vectors) + vector) << size;
