@@ -2,7 +2,6 @@
 # version: PYTHONPATH=/wheels python3 -c 'import numpy, polars, orjson; print("numpy", numpy.__version__, "polars", polars.__version__, "orjson", orjson.__version__)'
 # timeout: 300
 # needs: wheels
-# x86: --x86-features avx2
 export PYTHONPATH=/wheels OPENBLAS_NUM_THREADS=2 POLARS_MAX_THREADS=2
 cat >t.py <<'END'
 import numpy as np, polars as pl, orjson
