@@ -1,9 +1,10 @@
 //! The files of a host below a root, live or recorded. A recorded tree is untrusted: instead of a file it may contain a
 //! link to a device, a pipe that never ends, or a file that does not fit into memory.
 
+use rustix::fs::OFlags;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -63,7 +64,12 @@ impl HostRoot {
             return Err(self.refused(path, "not a file, but a device, a pipe or a socket".into()));
         }
         let mut bytes = Vec::new();
-        File::open(&path)?.take(most + 1).read_to_end(&mut bytes)?;
+        let mut options = File::options();
+        // Some files of the live /proc, to which a link of the tree may lead, wait for events (/proc/kmsg).
+        if self.is_recorded {
+            options.custom_flags(OFlags::NONBLOCK.bits() as i32);
+        }
+        options.read(true).open(&path)?.take(most + 1).read_to_end(&mut bytes)?;
         match bytes.len() as u64 > most {
             true => Err(self.refused(path, format!("longer than {} MiB", most >> 20))),
             false => Ok(bytes),
@@ -108,6 +114,13 @@ mod tests {
         assert_eq!(root.read("sys/fits").unwrap().len() as u64, MAX_BYTES);
         assert!(root.read("sys/missing").is_err() && root.read("sys").is_err());
         assert_eq!(root.unreadable(), None, "missing files and directories are common");
+        // Without a reader's rights, it cannot be opened.
+        symlink("/proc/kmsg", sys.join("events")).unwrap();
+        let (done, wait) = std::sync::mpsc::channel();
+        let events = HostRoot::recorded(folder.path());
+        std::thread::spawn(move || done.send(events.read("sys/events").map(drop)));
+        let read = wait.recv_timeout(std::time::Duration::from_secs(60));
+        assert!(read.is_ok(), "the read waits for events");
         let live = HostRoot::live(folder.path());
         assert!(live.read("sys/zero").is_err() && live.unreadable().is_none());
     }
