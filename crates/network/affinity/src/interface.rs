@@ -69,10 +69,12 @@ pub struct Irq {
     pub cpus: Option<CpuSet>,
 }
 
-/// Names of the host's interfaces, except the loopback.
+/// Names of the host's interfaces, except the loopback. A file of the folder, such as `bonding_masters`, is none.
 pub fn names(host: &dyn Host) -> Vec<Interface> {
     let names = host.names("sys/class/net").into_iter();
-    names.filter(|name| name != "lo").filter_map(|name| name.try_into().ok()).collect()
+    let is_interface =
+        |name: &String| name != "lo" && !host.names(&format!("sys/class/net/{name}")).is_empty();
+    names.filter(is_interface).filter_map(|name| name.try_into().ok()).collect()
 }
 
 fn is_plain(kind: &Kind) -> bool {
@@ -237,6 +239,7 @@ mod tests {
                  39: 22 0 PCI-MSIX 2-edge virtio2-output.0\n 50: 0 1 PCI eth1-TxRx-0\n 51: 0 1 PCI eth10-TxRx-0\n 52: 1 1 PCI eth1\nNMI: 0 0 Non-maskable interrupts",
             ),
             ("sys/class/net/lo/mtu", "65536"),
+            ("sys/class/net/bonding_masters", "bond0"),
         ])
     }
 
@@ -258,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_and_missing_interfaces_cannot_be_swept() {
+    fn the_loopback_files_and_missing_interfaces_cannot_be_swept() {
         let found: Vec<String> = names(&host()).into_iter().map(String::from).collect();
         assert_eq!(found, ["eth0", "eth1", "eth10"]);
         assert_eq!(read(&host(), &"eth7".parse().unwrap()), None);
