@@ -215,7 +215,8 @@ pub fn run(arguments: &Arguments) -> Outcome {
         return Err(format!("--vary {beyond}").into());
     }
     let pairs = which.pairs(&testbed)?;
-    for words in vary::idle(&which.variations, &testbed.header.nic, &testbed.header.load, &pairs) {
+    let header = &testbed.header;
+    for words in vary::idle(&testbed.host, &which.variations, &header.nic, &header.load, &pairs) {
         terminal::warn(&format!("note: --vary {words}"));
     }
     let plan = Plan { pairs, variants, repeats, seed: which.seed };

@@ -25,7 +25,8 @@ pub struct FakeHost {
     drivers: Mutex<BTreeMap<(String, DriverProperty), u64>>,
     threads: Mutex<BTreeMap<u32, CpuSet>>,
     features: Mutex<Vec<Feature>>,
-    napi: Mutex<Vec<NapiInstance>>,
+    /// `None` if the kernel does not list them.
+    napi: Mutex<Option<Vec<NapiInstance>>>,
     queue_coalescing: Mutex<BTreeMap<u32, [u32; WORDS]>>,
     sockets: Mutex<Option<Vec<Socket>>>,
     writes: Mutex<Vec<(String, String)>>,
@@ -126,7 +127,7 @@ impl FakeHost {
     /// # Panics
     /// As for [`FakeHost::put`].
     pub fn put_napi(&self, instances: Vec<NapiInstance>) {
-        *self.napi.lock().unwrap() = instances;
+        *self.napi.lock().unwrap() = Some(instances);
     }
 
     /// Sets the coalescing of the queues of all its interfaces. Without any, the driver has one value for all queues.
@@ -239,15 +240,12 @@ impl Host for FakeHost {
     }
 
     fn napi(&self, _interface: &str) -> io::Result<Vec<NapiInstance>> {
-        match &self.napi.lock().unwrap()[..] {
-            [] => Err(io::ErrorKind::NotFound.into()),
-            instances => Ok(instances.to_vec()),
-        }
+        self.napi.lock().unwrap().clone().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn set_napi(&self, _interface: &str, id: u32, values: &NapiValues) -> io::Result<()> {
         let mut instances = self.napi.lock().unwrap();
-        let instance = instances.iter_mut().find(|instance| instance.id == id);
+        let instance = instances.iter_mut().flatten().find(|instance| instance.id == id);
         let now = &mut instance.ok_or(io::ErrorKind::NotFound)?.values;
         *now = NapiValues {
             defer_hard_irqs: values.defer_hard_irqs.or(now.defer_hard_irqs),

@@ -5,13 +5,20 @@
 //! protocol), net/ipv4/tcp_offload.c and udp_offload.c, Documentation/networking/napi.rst; ethtool(8).
 
 use super::{SweepParameter, Value, Variation};
+use crate::host::Host;
 use crate::interface::Nic;
 use crate::load::Load;
 use crate::pairs::Pair;
 use std::net::IpAddr;
 
 /// Describes, in one sentence each, the `variations` that have no effect on some of the `pairs`.
-pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) -> Vec<String> {
+pub fn idle(
+    host: &dyn Host,
+    variations: &[Variation],
+    nic: &Nic,
+    load: &Load,
+    pairs: &[Pair],
+) -> Vec<String> {
     let values = |parameter: SweepParameter| {
         variations
             .iter()
@@ -29,6 +36,8 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
         Load::Iperf(iperf) => iperf.server.parse().ok().map(|address: IpAddr| address.is_ipv4()),
         Load::Command(_) => None,
     };
+    // With GRO, a veth gets instances.
+    let has_no_napi = is_zero(SweepParameter::Gro) && nic.physical().iter().all(|nic| has_no_napi(host, nic));
     let why = |parameter: SweepParameter| match parameter {
         SweepParameter::Xps if nic.physical().iter().all(|nic| nic.tx_queues.len() < 2) => {
             Some(format!("{} has one transmit queue", nic.name))
@@ -68,6 +77,9 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
             Some("the flow is one of IPv6; gro-max-size and gso-max-size apply to it".into())
         }
         SweepParameter::ZeroCopy if is_udp => Some("iperf3 copies datagrams".into()),
+        SweepParameter::NapiDeferHardIrqs | SweepParameter::GroFlushTimeout if has_no_napi => {
+            Some(format!("{} has no NAPI instance, like a veth without GRO", nic.name))
+        }
         SweepParameter::NapiDeferHardIrqs if is_zero(SweepParameter::GroFlushTimeout) => {
             Some("gro-flush-timeout is 0; vary both".into())
         }
@@ -107,6 +119,11 @@ pub fn idle(variations: &[Variation], nic: &Nic, load: &Load, pairs: &[Pair]) ->
 /// Returns whether an interrupt has a CPU to itself, from which the driver derives the queue for a CPU.
 fn has_own_cpus(nic: &Nic) -> bool {
     nic.irqs.iter().any(|irq| irq.cpus.as_ref().is_some_and(|cpus| cpus.len() == 1))
+}
+
+/// Returns whether the kernel lists NAPI instances, but none of this interface.
+fn has_no_napi(host: &dyn Host, nic: &Nic) -> bool {
+    host.napi(nic.name.name()).is_ok_and(|instances| instances.is_empty())
 }
 
 #[cfg(test)]

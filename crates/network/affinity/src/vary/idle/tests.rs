@@ -21,7 +21,7 @@ fn ineffective_settings_are_reported_with_their_reason() {
     let ipv6 = Iperf { server: "2001:db8::1".into(), ..tcp.clone() };
     let pair = |flow, application| Pair { flow, application };
     let remarks = |text: &str, nic: &Nic, iperf: &Iperf, pairs: &[Pair]| {
-        idle(&[text.parse().unwrap()], nic, &Load::Iperf(iperf.clone()), pairs).concat()
+        idle(&host, &[text.parse().unwrap()], nic, &Load::Iperf(iperf.clone()), pairs).concat()
     };
     let (near, same) = ([pair(0, 1)], [pair(0, 1), pair(1, 1)]);
     for (text, nic, iperf, pairs, why) in [
@@ -64,5 +64,14 @@ fn ineffective_settings_are_reported_with_their_reason() {
         ("arfs=0,64", &bound, &tcp),
     ] {
         assert_eq!(remarks(text, nic, iperf, &near), "", "{text}");
-    }
+    } // A veth without GRO, whose packets take the backlog.
+    host.put_napi(Vec::new());
+    let both = ["napi-defer-hard-irqs=2", "gro-flush-timeout=20000"].map(|text| text.parse().unwrap());
+    let found = |variations: &[Variation]| idle(&host, variations, &one, &Load::Iperf(tcp.clone()), &near);
+    assert!(
+        found(&both).iter().all(|words| words.contains("eth1 has no NAPI instance"))
+            && found(&both).len() == 2
+    );
+    let with_gro = [&both[..], &["gro=0,1".parse().unwrap()]].concat();
+    assert!(found(&with_gro).is_empty());
 }
