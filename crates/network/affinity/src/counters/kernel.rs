@@ -27,6 +27,10 @@ pub struct Reading {
     dropped: Option<u64>,
     /// Bytes on the wire, received and sent, of each physical interface with a device.
     wire: BTreeMap<Interface, Wire>,
+    /// Bytes received and sent by the physical interfaces, if none has a device.
+    interface_bytes: Option<[u64; 2]>,
+    /// Bytes of IP received and sent in the network namespace.
+    namespace_bytes: Option<[u64; 2]>,
     is_busy_polling: bool,
     switches: u64,
     running: u64,
@@ -97,6 +101,13 @@ pub struct KernelCounts {
     /// no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub link_share: Option<f64>,
+    /// Bytes that the physical interfaces received or sent, whichever is more. `None` if one has a device, whose driver may
+    /// update its counters at long intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface_bytes: Option<u64>,
+    /// Bytes of IP that the network namespace received or sent by all interfaces, whichever is more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_bytes: Option<u64>,
     /// Whether the host's sockets poll their queues while they wait (`net.core.busy_read`, `net.core.busy_poll`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_busy_polling: bool,
@@ -164,6 +175,13 @@ impl Reading {
             Some((nic.name.clone(), Wire { rate, bytes: [way("rx")?, way("tx")?] }))
         };
         let wire = nics.iter().filter_map(wire).collect();
+        let bytes = |nic: &&Nic| {
+            let is_virtual = nic.device.is_none();
+            is_virtual.then(|| Some([counter(nic, "rx_bytes")?, counter(nic, "tx_bytes")?])).flatten()
+        };
+        let sum = |all: [u64; 2], one: [u64; 2]| [0, 1].map(|way| all[way].saturating_add(one[way]));
+        let interface_bytes: Option<Vec<[u64; 2]>> = nics.iter().map(bytes).collect();
+        let interface_bytes = interface_bytes.and_then(|all| all.into_iter().reduce(sum));
         let polls = |name: &str| {
             let text = host.read(&format!("proc/sys/net/core/{name}")).unwrap_or_default();
             text.parse::<u64>().is_ok_and(|microseconds| microseconds > 0)
@@ -180,6 +198,8 @@ impl Reading {
             of_queues,
             dropped,
             wire,
+            interface_bytes,
+            namespace_bytes: namespace_bytes(host),
             is_busy_polling: polls("busy_read") || polls("busy_poll"),
             switches,
             running,
@@ -219,6 +239,10 @@ impl Reading {
             let grown = (0..2).map(|way| after.bytes[way].saturating_sub(before.bytes[way]));
             grown.max().map(|bytes| bytes as f64 / seconds / after.rate)
         };
+        let busier = |before: Option<[u64; 2]>, after: Option<[u64; 2]>| {
+            let (before, after) = before.zip(after)?;
+            (0..2).map(|way| after[way].saturating_sub(before[way])).max()
+        };
         let shares_of_links = later.wire.iter().filter_map(passed);
         KernelCounts {
             seconds,
@@ -231,11 +255,30 @@ impl Reading {
             queue_interrupts: grown(&self.of_queues, &later.of_queues),
             nic_drops: later.dropped.zip(self.dropped).map(|(after, before)| after.saturating_sub(before)),
             link_share: shares_of_links.filter(|share| share.is_finite()).reduce(f64::max),
+            interface_bytes: busier(self.interface_bytes, later.interface_bytes),
+            namespace_bytes: busier(self.namespace_bytes, later.namespace_bytes),
             is_busy_polling: later.is_busy_polling,
             context_switches: later.switches.saturating_sub(self.switches),
             running_before: self.running,
         }
     }
+}
+
+/// Bytes of IPv4 and IPv6 that the network namespace received and sent; `None` if not reported.
+fn namespace_bytes(host: &dyn Host) -> Option<[u64; 2]> {
+    let (four, six) = (host.read("proc/net/netstat").ok()?, host.read("proc/net/snmp6").unwrap_or_default());
+    // The first line has the names, the second the numbers.
+    let mut rows = four.lines().filter_map(|line| line.strip_prefix("IpExt: "));
+    let (names, numbers) = (rows.next()?.split_whitespace(), rows.next()?.split_whitespace());
+    let four: BTreeMap<&str, &str> = names.zip(numbers).collect();
+    let six: BTreeMap<&str, &str> =
+        six.lines().filter_map(|line| line.split_once(char::is_whitespace)).collect();
+    let of = |way: &str| {
+        let number = |text: &&str| text.trim().parse::<u64>().ok();
+        let of_six = six.get(format!("Ip6{way}Octets").as_str()).and_then(number).unwrap_or(0);
+        Some(four.get(format!("{way}Octets").as_str()).and_then(number)?.saturating_add(of_six))
+    };
+    Some([of("In")?, of("Out")?])
 }
 
 /// Parses /proc/net/softnet_stat, a line of hexadecimal numbers for each online CPU. Linux 5.10 and later number them.
@@ -366,6 +409,28 @@ mod tests {
         assert!(!counted.is_busy_polling);
         host.put("proc/sys/net/core/busy_read", "50");
         assert!(counts(1).is_busy_polling);
+    }
+
+    #[test]
+    fn bytes_of_interfaces_without_a_device_and_of_the_namespace_are_counted() {
+        let host = host();
+        let count = |interface: u64, namespace: u64| {
+            host.put("sys/class/net/in0/queues/rx-0/rps_cpus", "0");
+            host.put("sys/class/net/in0/statistics/rx_bytes", &interface.to_string());
+            host.put("sys/class/net/in0/statistics/tx_bytes", "7");
+            host.put(
+                "proc/net/netstat",
+                &format!("TcpExt: A\nTcpExt: 1\nIpExt: InOctets X OutOctets\nIpExt: {namespace} 4 9"),
+            );
+            host.put("proc/net/snmp6", &format!("Ip6InOctets \t{namespace}\nIp6OutOctets 3"));
+            let nic = crate::interface::read(&host, &"in0".parse().unwrap()).unwrap();
+            Reading::of(&host, &nic)
+        };
+        let counts = count(100, 1000).until(&count(350, 5000));
+        assert_eq!((counts.interface_bytes, counts.namespace_bytes), (Some(250), Some(8000)));
+        // A driver may update its counters at long intervals.
+        host.put("sys/class/net/in0/device", "-> ../../0000:03:00.0");
+        assert_eq!(count(1, 1).until(&count(2, 2)).interface_bytes, None);
     }
 
     #[test]

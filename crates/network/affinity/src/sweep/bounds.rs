@@ -134,7 +134,13 @@ fn numbers(sample: &Sample, header: &Header) -> Vec<Bound> {
     }
     all.extend(sample.migrations.map(|value| count("migrations", value)));
     all.extend(kernel.link_share.map(|share| ("kernel.link_share".into(), share, 0.0, MAX_LINK_SHARE)));
-    all.extend(kernel.nic_drops.map(|value| count("kernel.nic_drops", value)));
+    for (name, value) in [
+        ("nic_drops", kernel.nic_drops),
+        ("interface_bytes", kernel.interface_bytes),
+        ("namespace_bytes", kernel.namespace_bytes),
+    ] {
+        all.extend(value.map(|value| count(&format!("kernel.{name}"), value)));
+    }
     for (name, counts) in [
         ("interrupts", &kernel.interrupts),
         ("receptions", &kernel.receptions),

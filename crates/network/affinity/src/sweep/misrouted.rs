@@ -22,6 +22,9 @@ const MIN_EVENTS: f64 = 100.0;
 /// Maximum size of a packet in bytes, with BIG TCP (GRO_MAX_SIZE). Packets are counted for the whole host: if there are
 /// fewer than the flow's rate needs at this size, they are others'.
 const MAX_PACKET: f64 = 524_280.0;
+/// Maximum size of a packet in bytes unless BIG TCP is configured. If the flow's CPU processed enough of these packets, the
+/// others may be those of other flows.
+const MAX_USUAL_PACKET: u64 = 65_536;
 
 /// A flow that was processed on a CPU other than the one to which it was steered.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -30,7 +33,7 @@ pub struct MisroutedFlow {
     pub flow: u32,
     /// Fraction of the events on CPU `flow`.
     pub flow_share: f64,
-    /// The CPU that had most of them.
+    /// The CPU that had most of them; for bytes, the same.
     pub cpu: u32,
     /// Fraction of the events on CPU `cpu`.
     pub other_share: f64,
@@ -48,12 +51,21 @@ pub enum Evidence {
     Packets,
     /// NET_RX softirqs.
     Softirqs,
+    /// Bytes that the interface transferred, as a fraction of the load's.
+    Bytes,
 }
 
 impl fmt::Display for MisroutedFlow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { flow, flow_share, cpu, other_share, what } = self;
         let what = match what {
+            Evidence::Bytes => {
+                let percent = flow_share * 100.0;
+                return write!(
+                    f,
+                    "the interface transferred {percent:.0} % of its bytes, and others of this host the rest"
+                );
+            }
             Evidence::Interrupts => "interrupts of the queues",
             Evidence::Packets => "packets",
             Evidence::Softirqs => "NET_RX softirqs",
@@ -78,13 +90,39 @@ impl Sample {
         let (kernel, flow) = (&self.kernel, self.pair.flow);
         let of = |what, counts: &BTreeMap<u32, u64>, min_share| misrouted(what, counts, flow, min_share);
         let bytes = self.rate.map_or(0.0, |rate| rate.gbps) * 1e9 / 8.0 * kernel.seconds;
-        let are_of_flow = sum(&kernel.packets) >= bytes / MAX_PACKET;
+        let on_flow_cpu = kernel.packets.get(&flow).copied().unwrap_or(0) as f64;
+        let is_carried = bytes > 0.0 && on_flow_cpu >= bytes / self.max_merged_bytes() as f64;
+        let are_of_flow = sum(&kernel.packets) >= bytes / MAX_PACKET && !is_carried;
+        if let Some(flow_share) = self.share_of_interface(bytes) {
+            return Some(MisroutedFlow {
+                flow,
+                flow_share,
+                cpu: flow,
+                other_share: 1.0 - flow_share,
+                what: Evidence::Bytes,
+            });
+        }
         let interrupts =
             (!is_software).then(|| of(Evidence::Interrupts, &kernel.queue_interrupts, MIN_FLOW_SHARE));
         let packets = of(Evidence::Packets, &kernel.packets, MIN_FLOW_SHARE).filter(|_| are_of_flow);
         let softirqs = || of(Evidence::Softirqs, &kernel.receptions, MIN_FLOW_SOFTIRQ_SHARE);
         let is_counted = !kernel.packets.is_empty();
         interrupts.flatten().or(packets).or_else(|| softirqs().filter(|_| !is_counted))
+    }
+
+    /// The fraction of the load's bytes that the interface transferred, if the network namespace transferred most of them by
+    /// other interfaces, such as the loopback. This does not depend on the traffic of other namespaces.
+    fn share_of_interface(&self, bytes: f64) -> Option<f64> {
+        let (own, all) = (self.kernel.interface_bytes? as f64, self.kernel.namespace_bytes? as f64);
+        let elsewhere = own < MIN_FLOW_SHARE * bytes && all - own >= MIN_OTHER_SHARE * bytes;
+        (bytes > 0.0 && elsewhere).then(|| own / bytes)
+    }
+
+    /// Maximum size of the flow's packets, from the varied settings.
+    fn max_merged_bytes(&self) -> u64 {
+        let sizes = [SweepParameter::GroMaxSize, SweepParameter::GroIpv4MaxSize];
+        let varied = sizes.iter().filter_map(|size| self.variant.get(size)?.number());
+        varied.fold(MAX_USUAL_PACKET, u64::max)
     }
 
     /// Returns whether the counters show which CPU processed the flow.
@@ -158,6 +196,25 @@ mod tests {
         assert_eq!(misrouted.what, Evidence::Interrupts);
     }
 
+    /// A load that uses the loopback, beside another namespace's flow on the flow's CPU.
+    #[test]
+    fn a_load_that_passes_another_interface_is_noticed_beside_others_traffic() {
+        let mut bypassing = sample(&[(1, 35_000), (2, 9000)], &[], &[]);
+        bypassing.rate = Some(crate::load::Rate { gbps: 3.0, ..Default::default() });
+        bypassing.kernel.seconds = 1.0;
+        assert_eq!(bypassing.misrouted(true), None);
+        (bypassing.kernel.interface_bytes, bypassing.kernel.namespace_bytes) =
+            (Some(9000), Some(375_000_000));
+        let misrouted = bypassing.misrouted(true).unwrap();
+        assert_eq!(misrouted.what, Evidence::Bytes);
+        assert!(misrouted.to_string().contains("transferred 0 % of its bytes"), "{misrouted}");
+        bypassing.kernel.interface_bytes = Some(375_000_000);
+        assert_eq!(bypassing.misrouted(true), None);
+        // A load that hardly uses the network.
+        (bypassing.kernel.interface_bytes, bypassing.kernel.namespace_bytes) = (Some(9000), Some(9000));
+        assert_eq!(bypassing.misrouted(true), None);
+    }
+
     #[test]
     fn acknowledgements_other_traffic_and_rps_do_not_count_as_misrouted() {
         // Measured between two namespaces with RPS, data to CPU 1 and acknowledgements on CPU 0.
@@ -178,6 +235,16 @@ mod tests {
         assert_eq!(foreign.misrouted(true), None);
         foreign.kernel.packets = [(2, 3000)].into();
         assert!(foreign.misrouted(true).is_some());
+        // Measured: 20 Mb/s on CPU 1, beside 2000 datagrams a second that another program sends to itself on CPU 2.
+        let mut beside_others = sample(&[(1, 69), (2, 1480)], &[], &[]);
+        beside_others.rate = Some(crate::load::Rate { gbps: 0.021, ..Default::default() });
+        beside_others.kernel.seconds = 0.75;
+        assert_eq!(beside_others.misrouted(true), None);
+        // Fewer packets than the rate needs, unless they are larger (BIG TCP).
+        beside_others.kernel.packets.insert(1, 20);
+        assert!(beside_others.misrouted(true).is_some());
+        beside_others.variant = [(SweepParameter::GroIpv4MaxSize, 131_072.into())].into();
+        assert_eq!(beside_others.misrouted(true), None);
         // With RPS, interrupts stay where they are.
         assert_eq!(sample(&[(1, 9000)], &[], &[(2, 9000)]).misrouted(true), None);
         // RFS moves packets to the application's CPU.
