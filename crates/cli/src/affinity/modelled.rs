@@ -265,6 +265,7 @@ fn throughputs(measured: &[Measurement]) -> Vec<PairResult> {
         weighed_gbps: vec![one.gbps],
         bottleneck: Default::default(),
         costs: Costs::default(),
+        core_ms: Vec::new(),
     };
     measured.iter().map(result).collect()
 }

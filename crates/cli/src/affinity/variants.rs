@@ -19,9 +19,9 @@ pub struct Effect {
     pub parameter: SweepParameter,
     pub from: Value,
     pub to: Value,
-    /// Difference of the medians, Gb/s.
+    /// Difference of the medians of the pairs, Gb/s; if only one can be computed, of the means of its runs.
     pub gbps: Interval,
-    /// Difference in core-milliseconds per Gbit; `None` if they were not counted.
+    /// The same in core-milliseconds per Gbit; `None` if they were not counted.
     pub core_ms: Option<Interval>,
 }
 
@@ -69,7 +69,7 @@ pub fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
         let mut values = values.into_iter();
         let Some(from) = values.next() else { continue };
         for to in values {
-            let (mut gbps, mut core_ms) = (Vec::new(), Vec::new());
+            let (mut gbps, mut core_ms, mut compared) = (Vec::new(), Vec::new(), Vec::new());
             for (variant, before) in
                 by_variant.iter().filter(|(variant, _)| variant.get(&parameter) == Some(&from))
             {
@@ -82,17 +82,17 @@ pub fn effects(by_variant: &[(Variant, Analysis)]) -> Vec<Effect> {
                     let Some(then) = after.pairs.iter().find(|of| of.pair == one.pair) else { continue };
                     gbps.push(then.median_gbps - one.median_gbps);
                     core_ms.extend(then.costs.core_ms.zip(one.costs.core_ms).map(|(then, one)| then - one));
+                    compared.push((one, then));
                 }
             }
-            if let Some(gbps) = Interval::of(&gbps) {
-                effects.push(Effect {
-                    parameter,
-                    from: from.clone(),
-                    to,
-                    gbps,
-                    core_ms: Interval::of(&core_ms),
-                });
-            }
+            let (gbps, core_ms) = match compared[..] {
+                [(one, then)] => (
+                    Interval::of_difference(&one.gbps, &then.gbps),
+                    Interval::of_difference(&one.core_ms, &then.core_ms),
+                ),
+                _ => (Interval::of(&gbps), Interval::of(&core_ms)),
+            };
+            effects.extend(gbps.map(|gbps| Effect { parameter, from: from.clone(), to, gbps, core_ms }));
         }
     }
     effects
@@ -342,6 +342,27 @@ pub mod tests {
         assert!(text.contains("63.00 %") && text.contains("LOST"), "{text}");
         assert!(text.contains("note: of all\n"), "{text}");
         assert!(text.contains("note: gro=1 mtu=1500: 1 run did not run where sent"), "{text}");
+    }
+
+    /// The runs of a single pair tell how much of a difference is noise.
+    #[test]
+    fn the_effect_on_a_single_pair_has_an_interval_over_its_runs() {
+        let of = |gro: u64, rates: [f64; 3]| {
+            let mut results = made_up(&pairs(1));
+            let first = results.samples[0].clone();
+            let run = |gbps: f64| {
+                let mut sample = first.clone();
+                sample.rate.as_mut().unwrap().gbps = gbps;
+                sample
+            };
+            results.samples = rates.map(run).into();
+            (Variant::from([(SweepParameter::Gro, gro.into())]), Analysis::of(&results))
+        };
+        let effects = effects(&[of(0, [9.0, 10.0, 11.0]), of(1, [10.0, 11.0, 12.0])]);
+        let half = effects[0].gbps.half.unwrap();
+        assert_eq!(effects[0].gbps.mean, 1.0);
+        assert!((2.2..2.3).contains(&half), "{half}");
+        assert!(effects[0].core_ms.is_none_or(|core_ms| core_ms.half.is_some()));
     }
 
     #[test]

@@ -23,19 +23,31 @@ impl Interval {
         let half = standard_error(values).map(|error| error * student_t(count as f64 - 1.0));
         Some(Self { mean: mean(values)?, half, count })
     }
+
+    /// The interval of the mean of `later` less that of `earlier`, two independent groups; `None` if one has no values. The
+    /// count is that of the smaller group.
+    pub fn of_difference(earlier: &[f64], later: &[f64]) -> Option<Self> {
+        let count = earlier.len().min(later.len());
+        Some(Self { mean: mean(later)? - mean(earlier)?, half: half_of_difference(earlier, later), count })
+    }
 }
 
 /// Returns whether the means of two groups differ significantly at 95 %; `None` if a group has fewer than two values.
 pub fn differ(one: &[f64], other: &[f64]) -> Option<bool> {
-    let (error, other_error) = (standard_error(one)?, standard_error(other)?);
-    let gap = (mean(one)? - mean(other)?).abs();
-    let (first, second) = (error.powi(2), other_error.powi(2));
+    let half = half_of_difference(one, other)?;
+    Some((mean(one)? - mean(other)?).abs() > half)
+}
+
+/// Half of the 95 % interval of the difference of the means of two independent groups (Welch); `None` if a group has fewer
+/// than two values.
+fn half_of_difference(one: &[f64], other: &[f64]) -> Option<f64> {
+    let (first, second) = (standard_error(one)?.powi(2), standard_error(other)?.powi(2));
     if first + second == 0.0 {
-        return Some(gap > 0.0);
+        return Some(0.0);
     }
     let variance = first.powi(2) / (one.len() as f64 - 1.0) + second.powi(2) / (other.len() as f64 - 1.0);
     let freedom = (first + second).powi(2) / variance;
-    Some(gap > student_t(freedom) * (first + second).sqrt())
+    Some(student_t(freedom) * (first + second).sqrt())
 }
 
 /// The mean; `None` without values.
@@ -93,6 +105,17 @@ mod tests {
         assert_eq!(differ(&[10.0, 14.0, 6.0], &[12.0, 8.0, 13.0]), Some(false));
         assert_eq!(differ(&[10.0], &[12.0, 12.1]), None);
         assert_eq!(differ(&[1.0, 1.0], &[1.0, 1.0]), Some(false));
+    }
+
+    #[test]
+    fn the_interval_of_a_difference_is_welchs() {
+        let interval = Interval::of_difference(&[8.0, 10.0, 9.0, 12.0], &[12.0, 13.0]).unwrap();
+        assert_eq!((interval.mean, interval.count), (2.75, 2));
+        let (first, second) = (2.916_666_f64 / 4.0, 0.5 / 2.0);
+        let freedom = (first + second).powi(2) / (first.powi(2) / 3.0 + second.powi(2));
+        assert!((interval.half.unwrap() - student_t(freedom) * (first + second).sqrt()).abs() < 1e-3);
+        assert_eq!(Interval::of_difference(&[1.0], &[3.0, 4.0]).unwrap().half, None);
+        assert_eq!(Interval::of_difference(&[], &[3.0]), None);
     }
 
     #[test]

@@ -47,6 +47,7 @@ fn two_pairs(shared: &[f64], same: &[f64]) -> Analysis {
         gbps: gbps.into(),
         median_gbps: median(gbps).unwrap(),
         costs: Default::default(),
+        core_ms: Vec::new(),
         bottleneck: Default::default(),
         loss: 0.0,
         weighed_gbps: gbps.into(),

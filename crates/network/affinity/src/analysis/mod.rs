@@ -94,6 +94,9 @@ pub struct PairResult {
     pub weighed_gbps: Vec<f64>,
     /// Costs, as medians over the runs.
     pub costs: Costs,
+    /// Core-milliseconds per Gbit of each run in which they were counted.
+    #[serde(skip)]
+    pub core_ms: Vec<f64>,
     /// The limiting resource.
     pub bottleneck: Bottleneck,
 }
@@ -212,6 +215,7 @@ fn pair_result(samples: &[&Sample], header: &Header) -> PairResult {
         loss: median(&losses).unwrap_or(0.0),
         weighed_gbps: gbps.iter().zip(&losses).map(|(gbps, loss)| gbps * (1.0 - loss)).collect(),
         gbps,
+        core_ms: costs.iter().filter_map(|costs| costs.core_ms).collect(),
         costs: medians(&costs),
         bottleneck: Bottleneck::of(samples, header),
     }

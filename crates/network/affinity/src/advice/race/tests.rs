@@ -27,6 +27,7 @@ impl Measurement {
             gbps: gbps.clone(),
             median_gbps: median(gbps).unwrap(),
             costs: Default::default(),
+            core_ms: Vec::new(),
             bottleneck: Default::default(),
             loss: 0.0,
             weighed_gbps: gbps.clone(),
