@@ -78,7 +78,9 @@ pub fn parse(text: impl Read, conversion: &Conversion<'_>) -> Result<Vec<Arrival
             let problem = format!("has more than {MAX_REQUESTS} requests");
             return Err(Fault { line: None, field: String::new(), problem });
         }
-        all.push(columns.arrival(&Row { record: &record, header: &header }, all.len(), conversion)?);
+        let row = Row { record: &record, header: &header };
+        row.is_one_line()?;
+        all.push(columns.arrival(&row, all.len(), conversion)?);
     }
     if all.is_empty() {
         return Err(Fault { line: None, field: String::new(), problem: "has no requests".into() });
@@ -118,6 +120,21 @@ impl Row<'_> {
 
     fn text(&self, column: usize) -> &str {
         self.record.get(column).unwrap_or_default()
+    }
+
+    /// Refuses a field with an end of line: after a stray quote, the reader takes the following rows for its text.
+    fn is_one_line(&self) -> Result<(), Fault> {
+        let found = self.record.iter().position(|text| text.contains(['\n', '\r']));
+        found.map_or(Ok(()), |column| Err(self.fault(column, "is quoted and goes on in the next line")))
+    }
+
+    /// A whole number in a range.
+    fn whole(&self, column: usize, from: u32, to: u32) -> Result<u32, Fault> {
+        let number = self.number(column, from.into(), to.into())?;
+        match number.fract() == 0.0 {
+            true => Ok(number as u32),
+            false => Err(self.fault(column, format!("{number} is not a whole number"))),
+        }
     }
 
     /// A number in a range.
@@ -188,7 +205,7 @@ impl Columns {
         let preferred = MemoryPolicy::Preferred { within_distance: 255 };
         let memories = [("strict", MemoryPolicy::Strict), ("preferred", preferred)];
         let nodes = self.virtual_nodes.filter(|column| !row.text(*column).is_empty());
-        let virtual_nodes = nodes.map(|column| row.number(column, 1.0, 16.0)).transpose()?.map(|n| n as u32);
+        let virtual_nodes = nodes.map(|column| row.whole(column, 1, 16)).transpose()?;
         let lifetime = self.lifetime.filter(|column| !row.text(*column).is_empty());
         let lifetime =
             lifetime.map(|column| row.number(column, 0.0, MAX_LIFETIME_S as f64 / DAY_S)).transpose()?;
@@ -210,7 +227,7 @@ impl Columns {
     fn size(&self, row: &Row<'_>, machine: &Host) -> Result<(u32, u64), Fault> {
         let (vcpus, mib) = match self.size {
             SizeColumns::Amounts(vcpus, mib) => {
-                (row.number(vcpus, 1.0, MAX_VCPUS.into())?, row.number(mib, 1.0, MAX_MEMORY_MIB as f64)?)
+                (row.whole(vcpus, 1, MAX_VCPUS)?.into(), row.number(mib, 1.0, MAX_MEMORY_MIB as f64)?)
             }
             SizeColumns::Fractions(core, memory) => {
                 let all: u64 =
@@ -281,6 +298,17 @@ mod tests {
             ("0,1,1.5,0.5", "core", "from 0 to 1"),
             ("0,1,0.5,inf", "memory", "from 0 to 1"),
             ("0,1,0.5", "", "has 3 columns"),
+        ] {
+            let fault = parsed(&format!("{head}{row}\n")).unwrap_err();
+            assert_eq!((fault.line, &*fault.field), (Some(3), field), "{row}: {fault:?}");
+            assert!(fault.problem.contains(problem), "{fault:?}");
+        }
+        let head = "starttime,endtime,vcpus,memory_mib,virtual_nodes,note\n0,1,1,64,,a\n";
+        for (row, field, problem) in [
+            // The reader would take the last row for the text of the note.
+            ("0,1,1,64,,\"b\n2,3,1,64,,c", "note", "goes on in the next line"),
+            ("0,1,2.5,64,,", "vcpus", "2.5 is not a whole number"),
+            ("0,1,2,64,1.9,", "virtual_nodes", "1.9 is not a whole number"),
         ] {
             let fault = parsed(&format!("{head}{row}\n")).unwrap_err();
             assert_eq!((fault.line, &*fault.field), (Some(3), field), "{row}: {fault:?}");
