@@ -22,6 +22,9 @@ const SESSION_SETTINGS: &str =
     "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
     SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning;
     SET plan_cache_mode = force_generic_plan";
+/// Half of the maximum number of statements that a session keeps prepared. Reservations with other numbers of CPUs and nodes are
+/// other statements, and each takes three quarters of a MiB of the server's memory.
+const MAX_RECENT: usize = 64;
 /// Maximum number of statements sent before their answers are awaited.
 const MAX_PIPELINED: usize = 16;
 
@@ -29,7 +32,14 @@ const MAX_PIPELINED: usize = 16;
 pub(super) struct Session {
     runtime: Runtime,
     client: Client,
-    prepared: HashMap<String, Statement>,
+    prepared: RecentlyUsed<Statement>,
+}
+
+/// Values by text, of which the least recently used are forgotten.
+struct RecentlyUsed<T> {
+    recent: HashMap<String, T>,
+    /// Those that were in `recent` when it was last full.
+    older: HashMap<String, T>,
 }
 
 impl Session {
@@ -52,7 +62,7 @@ impl Session {
             true => runtime.block_on(connect(&config, NoTls)),
             false => runtime.block_on(connect(&config, tls()?)),
         };
-        let session = Self { client: client?, runtime, prepared: HashMap::new() };
+        let session = Self { client: client?, runtime, prepared: RecentlyUsed::default() };
         session.execute(SESSION_SETTINGS)?;
         Ok(session)
     }
@@ -96,11 +106,33 @@ impl Session {
 
     fn statement(&mut self, sql: &str) -> Result<Statement, Error> {
         if let Some(known) = self.prepared.get(sql) {
-            return Ok(known.clone());
+            return Ok(known);
         }
         let made = self.runtime.block_on(self.client.prepare(&sql.replace('?', "$")))?;
-        self.prepared.insert(sql.into(), made.clone());
+        self.prepared.insert(sql, made.clone());
         Ok(made)
+    }
+}
+
+impl<T> Default for RecentlyUsed<T> {
+    fn default() -> Self {
+        Self { recent: HashMap::new(), older: HashMap::new() }
+    }
+}
+
+impl<T: Clone> RecentlyUsed<T> {
+    fn get(&mut self, text: &str) -> Option<T> {
+        if let Some((text, value)) = self.older.remove_entry(text) {
+            self.insert(&text, value);
+        }
+        self.recent.get(text).cloned()
+    }
+
+    fn insert(&mut self, text: &str, value: T) {
+        if self.recent.len() >= MAX_RECENT {
+            self.older = std::mem::take(&mut self.recent);
+        }
+        self.recent.insert(text.into(), value);
     }
 }
 
@@ -198,4 +230,24 @@ impl ToSql for Value {
     }
 
     to_sql_checked!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_in_use_stay_prepared_and_others_are_forgotten() {
+        let mut kept = RecentlyUsed::default();
+        kept.insert("often", 0);
+        for number in 1..10 * MAX_RECENT {
+            kept.insert(&number.to_string(), number);
+            assert_eq!(kept.get("often"), Some(0));
+            assert!(kept.recent.len() + kept.older.len() <= 2 * MAX_RECENT);
+        }
+        assert_eq!(
+            (kept.get("1"), kept.get(&(10 * MAX_RECENT - 1).to_string())),
+            (None, Some(10 * MAX_RECENT - 1))
+        );
+    }
 }
