@@ -360,10 +360,14 @@ impl Allocator {
             }
             let moved = match self.scheduler.place(&vm.request) {
                 Ok(target) => {
+                    // It began before now. Its reservation here and its stored one have to be the same, or the release of the
+                    // latter would leave the lifetime of the former.
                     let since_start = Placement { lifetime: old.lifetime, ..target.clone() };
+                    self.scheduler.release(&target)?;
+                    self.scheduler.reserve(&since_start)?;
                     let moved = self.store.evacuate(id, &since_start);
                     if moved.is_err() {
-                        self.scheduler.release(&target)?;
+                        self.scheduler.release(&since_start)?;
                     }
                     moved.map_err(AllocateError::from)
                 }
@@ -487,3 +491,6 @@ impl Allocator {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;
