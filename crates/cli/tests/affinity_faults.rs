@@ -218,11 +218,11 @@ fn a_sweep_whose_runs_are_all_excluded_fails_and_says_why() {
         return;
     }
     let network = Network::bare("e");
-    let load = "iperf3 --server --one-off --port 5999 > /dev/null & sleep 0.5; iperf3 --client 127.0.0.1 --port 5999 --time 2";
+    let load = "iperf3 --server --one-off --port 5999 > /dev/null & sleep 0.5; iperf3 --client 127.0.0.1 --port 5999 --time 4";
     let page = network.path("e.html");
     let mut sweep = network.longma(&["sweep", "--interface", "in0", "--pair", "0,1", "--repeats", "1"]);
     sweep.arg("--output").arg(network.path("e.jsonl")).arg("--html").arg(&page);
-    let output = sweep.args(["--seconds", "2", "--", "sh", "-c", load]).output().unwrap();
+    let output = sweep.args(["--seconds", "4", "--", "sh", "-c", load]).output().unwrap();
     let report = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(report.contains("the flow of 1 run did not run where sent, so the run is excluded"), "{report}");
     assert!(!output.status.success() && !page.exists(), "{}", text(&output.stderr));

@@ -14,6 +14,9 @@ use std::fmt;
 const MIN_FLOW_SHARE: f64 = 0.25;
 /// Minimum fraction that one other CPU must process. It excludes flows that their application distributes over many CPUs.
 const MIN_OTHER_SHARE: f64 = 0.5;
+/// Minimum fraction of the load's bytes that its network namespace must have transferred in the counted interval. It is low,
+/// because on a busy host a load may begin so late that most of it is after the interval.
+const MIN_COUNTED_SHARE: f64 = 0.1;
 /// Minimum fraction of NET_RX softirqs on the flow's CPU. It is lower, because RPS also raises softirqs on the CPU where
 /// packets arrive.
 const MIN_FLOW_SOFTIRQ_SHARE: f64 = 0.05;
@@ -51,7 +54,7 @@ pub enum Evidence {
     Packets,
     /// NET_RX softirqs.
     Softirqs,
-    /// Bytes that the interface transferred, as a fraction of the load's.
+    /// Bytes that the interface transferred, of those of its network namespace.
     Bytes,
 }
 
@@ -63,7 +66,7 @@ impl fmt::Display for MisroutedFlow {
                 let percent = flow_share * 100.0;
                 return write!(
                     f,
-                    "the interface transferred {percent:.0} % of its bytes, and others of this host the rest"
+                    "the interface transferred {percent:.0} % of the bytes, and others of its namespace the rest"
                 );
             }
             Evidence::Interrupts => "interrupts of the queues",
@@ -110,12 +113,12 @@ impl Sample {
         interrupts.flatten().or(packets).or_else(|| softirqs().filter(|_| !is_counted))
     }
 
-    /// The fraction of the load's bytes that the interface transferred, if the network namespace transferred most of them by
-    /// other interfaces, such as the loopback. This does not depend on the traffic of other namespaces.
+    /// The fraction of its network namespace's bytes that the interface transferred, if the load's passed others, such as the
+    /// loopback. This does not depend on the traffic of other namespaces.
     fn share_of_interface(&self, bytes: f64) -> Option<f64> {
         let (own, all) = (self.kernel.interface_bytes? as f64, self.kernel.namespace_bytes? as f64);
-        let elsewhere = own < MIN_FLOW_SHARE * bytes && all - own >= MIN_OTHER_SHARE * bytes;
-        (bytes > 0.0 && elsewhere).then(|| own / bytes)
+        let is_small = own < MIN_FLOW_SHARE * bytes && own < MIN_FLOW_SHARE * all;
+        (is_small && all - own >= MIN_COUNTED_SHARE * bytes && bytes > 0.0).then(|| own / all)
     }
 
     /// Maximum size of the flow's packets, from the varied settings.
@@ -207,7 +210,10 @@ mod tests {
             (Some(9000), Some(375_000_000));
         let misrouted = bypassing.misrouted(true).unwrap();
         assert_eq!(misrouted.what, Evidence::Bytes);
-        assert!(misrouted.to_string().contains("transferred 0 % of its bytes"), "{misrouted}");
+        assert!(misrouted.to_string().contains("transferred 0 % of the bytes"), "{misrouted}");
+        // On a busy host, most of the load was after the counted interval.
+        bypassing.kernel.namespace_bytes = Some(75_000_000);
+        assert!(bypassing.misrouted(true).is_some());
         bypassing.kernel.interface_bytes = Some(375_000_000);
         assert_eq!(bypassing.misrouted(true), None);
         // A load that hardly uses the network.
