@@ -7,17 +7,22 @@
 
 use super::{Change, Header, JournalError, Line};
 use rustix::fs::{FlockOperation, OFlags};
+use rustix::process::{Pid, test_kill_process};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Format version.
 pub const FORMAT_VERSION: u32 = 2;
 /// Maximum size of a journal in bytes.
 const MAX_BYTES: u64 = 64 << 20;
+/// How long a lock may outlive its killed owner: a child inherits it until it executes its program.
+const HEIR_LIMIT: Duration = Duration::from_secs(5);
+const HEIR_DELAY: Duration = Duration::from_millis(10);
 /// Start of every journal.
 const HEADER_START: &str = "{\"affinity_journal\"";
 /// Length of the suffix after the JSON: two spaces and two numbers.
@@ -202,14 +207,27 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
         let words = "it must be your own file and writable only by you";
         return Err(failure(path, io::Error::new(io::ErrorKind::PermissionDenied, words)));
     }
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let header = read(path, &mut file).ok().and_then(|kept| kept.header);
-            Err(JournalError::InUse { path: path.into(), writer: header.map_or(0, |header| header.writer) })
+    let begin = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(Some(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let header = read(path, &mut file).ok().and_then(|kept| kept.header);
+                let writer = header.map_or(0, |header| header.writer);
+                if is_running(writer) || begin.elapsed() >= HEIR_LIMIT {
+                    return Err(JournalError::InUse { path: path.into(), writer });
+                }
+                std::thread::sleep(HEIR_DELAY);
+            }
+            Err(error) => return Err(failure(path, error.into())),
         }
-        Err(error) => Err(failure(path, error.into())),
     }
+}
+
+/// Returns whether a process exists. An unknown one counts as running.
+fn is_running(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_none_or(|process| test_kill_process(process) != Err(rustix::io::Errno::SRCH))
 }
 
 /// Reads the header and the changes.
@@ -273,4 +291,40 @@ fn form(text: &[u8]) -> Option<u32> {
     let first = text.split(|byte| *byte == b'\n').next()?;
     let json = &first[..first.iter().rposition(|byte| *byte == b'}')? + 1];
     serde_json::from_slice::<serde_json::Value>(json).ok()?["affinity_journal"].as_u64()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SIGKILL of a sweep that is starting its load: the child holds the lock until it executes the load.
+    #[test]
+    fn a_lock_that_a_child_of_a_killed_writer_holds_is_awaited() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let head = |writer: u32| Header {
+            affinity_journal: FORMAT_VERSION,
+            host: Default::default(),
+            writer,
+            ends_with_writer: false,
+        };
+        let held = |writer: u32| {
+            std::fs::write(&path, sealed(&json(&head(writer)), 0)).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+            let heir = File::open(&path).unwrap();
+            rustix::fs::flock(&heir, FlockOperation::NonBlockingLockExclusive).unwrap();
+            heir
+        };
+        let heir = held(ended.id());
+        let holds = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            drop(heir);
+        });
+        assert!(Log::open(&path, false).unwrap().is_some());
+        holds.join().unwrap();
+        let _heir = held(std::process::id());
+        assert!(matches!(Log::open(&path, false), Err(JournalError::InUse { .. })));
+    }
 }

@@ -1,7 +1,6 @@
 //! Tests of `allocator` that look into its inventory.
 
 use super::*;
-use crate::store::AgentStore as _;
 use crate::{Host, SqlStore};
 use longma_topology::Machine;
 
