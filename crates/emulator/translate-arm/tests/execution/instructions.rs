@@ -170,6 +170,10 @@ fn loads_of_their_own_base_and_of_one_register_twice_match_qemu() {
         for opc in [0u32, 1, 2] {
             for index in [1, 2, 3] {
                 for [first, second] in [[base, other], [other, base], [base, base], [other, other]] {
+                    // Before version 8, the first load of a register wins.
+                    if first == second && is_old_qemu() {
+                        continue;
+                    }
                     let word = opc << 30 | 0x2840_0000 | index << 23 | (step & 0x7f) << 15;
                     let word = word | second << 10 | base << 5 | first;
                     cases.push(Case { words: vec![word], state: state(&mut random) });
