@@ -47,7 +47,7 @@ fn a_faulting_access_changes_no_register_and_preserves_the_flags_that_are_read_l
             let (b, c) = (before.general[3], before.general[1]);
             let (difference, is_borrowed) = b.overflowing_sub(c);
             let flags = u64::from(is_borrowed)
-                | u64::from((difference as u8).count_ones() % 2 == 0) << 2
+                | u64::from((difference as u8).count_ones().is_multiple_of(2)) << 2
                 | (b ^ c ^ difference) & 1 << 4
                 | u64::from(difference == 0) << 6
                 | difference >> 63 << 7
