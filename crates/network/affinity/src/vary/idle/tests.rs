@@ -64,14 +64,13 @@ fn ineffective_settings_are_reported_with_their_reason() {
         ("arfs=0,64", &bound, &tcp),
     ] {
         assert_eq!(remarks(text, nic, iperf, &near), "", "{text}");
-    } // A veth without GRO, whose packets take the backlog.
+    }
+    // A veth without GRO, whose packets take the backlog.
     host.put_napi(Vec::new());
     let both = ["napi-defer-hard-irqs=2", "gro-flush-timeout=20000"].map(|text| text.parse().unwrap());
     let found = |variations: &[Variation]| idle(&host, variations, &one, &Load::Iperf(tcp.clone()), &near);
-    assert!(
-        found(&both).iter().all(|words| words.contains("eth1 has no NAPI instance"))
-            && found(&both).len() == 2
-    );
+    assert_eq!(found(&both).len(), 2);
+    assert!(found(&both).iter().all(|words| words.contains("eth1 has no NAPI instance")));
     let with_gro = [&both[..], &["gro=0,1".parse().unwrap()]].concat();
     assert!(found(&with_gro).is_empty());
 }
