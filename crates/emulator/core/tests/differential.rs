@@ -1,6 +1,8 @@
 //! Compares translated code with the reference interpreter: random programs must end with the same registers and
 //! memory. Values that the manual leaves undefined are not compared.
 
+#[path = "differential/interruption.rs"]
+mod interruption;
 mod programs;
 
 use std::sync::Arc;

@@ -40,6 +40,7 @@ use self::{
     links::{Link, Links},
     region::{Profile, Region},
     regions::{Regions, Retained},
+    side_entry::AttentionExit,
 };
 pub(crate) use self::{
     code_cache::{CACHE_BYTES, CodeCache},
@@ -343,7 +344,8 @@ impl Translator {
         if cache.belongs_to_parent() || cache.free_bytes() < MAX_REGION_BYTES {
             return None;
         }
-        let code = cache.insert(&side_entry::write(&region.allocation, block));
+        let exit = AttentionExit { pc, leave_canonical: self.trampolines.leave_canonical };
+        let code = cache.insert(&side_entry::write(&region.allocation, block, Some(exit)));
         let host = code.start;
         region.entries.push(pc);
         region.pieces.push(code);

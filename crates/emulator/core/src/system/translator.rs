@@ -148,7 +148,7 @@ impl SystemTranslator {
         if self.is_full() {
             return None;
         }
-        Some(self.cache.insert(&side_entry::write(&block.allocation, block.host)).start)
+        Some(self.cache.insert(&side_entry::write(&block.allocation, block.host, None)).start)
     }
 
     /// The code that enters translated code.
