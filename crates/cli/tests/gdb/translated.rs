@@ -225,7 +225,8 @@ fn gdb_learns_and_sets_source_registers() {
             x86(&[&COUNT_DOWN, &exit(7)]),
             "i386:x86-64",
             "i386.core",
-            16 * 8 + 8 + 7 * 4 + 80 + 32 + 256 + 4 + 24,
+            // With the upper halves of YMM registers.
+            16 * 8 + 8 + 7 * 4 + 80 + 32 + 256 + 4 + 24 + 256,
         ),
         (words(&ARM, EM_AARCH64, 0), "aarch64", "aarch64.core", 33 * 8 + 4 + 32 * 16 + 8 + 8),
         (words(&MIPS, EM_MIPS, MIPS_FLAGS), "mips", "mips.cpu", 72 * 8),
