@@ -4,7 +4,7 @@
 
 use super::StoreError;
 use super::pending::Pending;
-use super::sql::{Database, JOB_SAVEPOINT, OpenTransaction};
+use super::sql::{Answer, Database, JOB_SAVEPOINT, OpenTransaction, Query};
 use longma_locks::IgnorePoison;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 /// Maximum number of changes in a commit. A larger batch would delay the answer to its first change.
 const MAX_BATCH: usize = 256;
+/// Maximum number of changes whose statements are sent before the first answer is awaited.
+const MAX_PIPELINED: usize = 16;
 /// Maximum age of a transaction that further changes may join. It also blocks other processes.
 pub(super) const MAX_BATCH_AGE: Duration = Duration::from_millis(10);
 /// How long to retry a transaction that conflicts with concurrent transactions.
@@ -20,8 +22,34 @@ const RETRY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause before the first retry; it doubles with each further one.
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
+/// A change that one statement can make, on a database that combines statements.
+pub(super) trait Change<T>: Send {
+    /// The statement, or `None` if the change needs several. It may leave a part of the change undone.
+    fn statement(&mut self, _db: &dyn Database) -> Option<Query<'static>> {
+        None
+    }
+
+    /// The result of the last [`Self::statement`], or `None` if the change is incomplete and must be rolled back.
+    fn result(&mut self, _answer: &Answer) -> Option<T> {
+        None
+    }
+
+    /// Makes the change by any number of statements.
+    fn run(&mut self, db: &dyn Database) -> Result<T, StoreError>;
+}
+
+impl<T, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Change<T> for F {
+    fn run(&mut self, db: &dyn Database) -> Result<T, StoreError> {
+        self(db)
+    }
+}
+
 /// A queued change together with the channel for its answer.
 trait Job: Send {
+    /// See [`Change::statement`].
+    fn statement(&mut self, db: &dyn Database) -> Option<Query<'static>>;
+    /// Records the result of the statement. Returns whether the change is complete.
+    fn complete(&mut self, answer: &Answer) -> bool;
     /// Makes the change inside the transaction, or records the error if the transaction could not begin. May be called
     /// again if the transaction is restarted. If it returns an error, the caller rolls the change back.
     fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError>;
@@ -47,16 +75,25 @@ pub struct ChangeTimes {
 /// Times of changes; `None` if they are not recorded.
 type Recorder = Mutex<Option<Vec<ChangeTimes>>>;
 
-struct QueuedChange<T, F> {
+struct QueuedChange<T, C> {
     requested: Instant,
-    change: F,
+    change: C,
     answer: Sender<Result<T, StoreError>>,
     result: Option<Result<T, StoreError>>,
 }
 
-impl<T: Send, F: Send + FnMut(&dyn Database) -> Result<T, StoreError>> Job for QueuedChange<T, F> {
+impl<T: Send, C: Change<T>> Job for QueuedChange<T, C> {
+    fn statement(&mut self, db: &dyn Database) -> Option<Query<'static>> {
+        self.change.statement(db)
+    }
+
+    fn complete(&mut self, answer: &Answer) -> bool {
+        self.result = self.change.result(answer).map(Ok);
+        self.result.is_some()
+    }
+
     fn run(&mut self, db: Result<&dyn Database, StoreError>) -> Result<(), StoreError> {
-        let result = db.and_then(&mut self.change);
+        let result = db.and_then(|db| self.change.run(db));
         let error = result.as_ref().err().cloned();
         self.result = Some(result);
         error.map_or(Ok(()), Err)
@@ -108,10 +145,7 @@ impl Writer {
 
     /// Makes a change and waits for it. If the connection is idle, runs the change on the calling thread: on a busy
     /// machine, waking the writer thread takes milliseconds.
-    pub fn change<T: Send + 'static>(
-        &self,
-        change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
-    ) -> Result<T, StoreError> {
+    pub fn change<T: Send + 'static>(&self, change: impl Change<T> + 'static) -> Result<T, StoreError> {
         if self.queued.load(Ordering::Acquire) > 0 {
             return self.submit(change).wait();
         }
@@ -123,10 +157,7 @@ impl Writer {
     }
 
     /// Queues a change.
-    pub fn submit<T: Send + 'static>(
-        &self,
-        change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
-    ) -> Pending<T> {
+    pub fn submit<T: Send + 'static>(&self, change: impl Change<T> + 'static) -> Pending<T> {
         let (job, pending) = job(change);
         if let Some(jobs) = &self.jobs {
             self.queued.fetch_add(1, Ordering::AcqRel);
@@ -138,9 +169,7 @@ impl Writer {
 }
 
 /// Creates a job for a change, and the handle for its answer.
-fn job<T: Send + 'static>(
-    change: impl FnMut(&dyn Database) -> Result<T, StoreError> + Send + 'static,
-) -> (Box<dyn Job>, Pending<T>) {
+fn job<T: Send + 'static>(change: impl Change<T> + 'static) -> (Box<dyn Job>, Pending<T>) {
     let (answer, pending) = Pending::channel();
     let requested = Instant::now();
     (Box::new(QueuedChange { requested, change, answer, result: None }), pending)
@@ -240,22 +269,71 @@ fn run(
         return Err(failure);
     }
     let transaction = OpenTransaction::begun(db);
-    let (begun, mut at) = (Instant::now(), 0);
-    while at < batch.len() {
-        let began = Instant::now();
-        db.run(&format!("SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
-        if let Err(error) = batch[at].run(Ok(db)) {
-            match error {
-                // The whole transaction has failed, not only this job. Some databases have already rolled it back.
-                StoreError::Busy(_) | StoreError::Full(_) | StoreError::Unreachable(_) => return Err(error),
-                _ => drop(db.run(&format!("ROLLBACK TO SAVEPOINT {JOB_SAVEPOINT}"), &[])?),
+    let begun = Instant::now();
+    while ran.len() < batch.len() {
+        let (began, first) = (Instant::now(), ran.len());
+        let end = batch.len().min(first + MAX_PIPELINED);
+        let pipelined = run_pipelined(db, &mut batch[first..end])?;
+        ran.resize(first + pipelined, (began, Instant::now()));
+        if pipelined == 0 {
+            for job in &mut batch[first..end] {
+                let began = Instant::now();
+                run_alone(db, &mut **job)?;
+                ran.push((began, Instant::now()));
             }
         }
-        db.run(&format!("RELEASE SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
-        ran.push((began, Instant::now()));
-        at += 1;
-        let more = jobs.filter(|_| at == batch.len() && at < MAX_BATCH && begun.elapsed() < batch_age);
-        batch.extend(more.and_then(Queue::next));
+        let may_grow = |batch: &[_]| batch.len() < MAX_BATCH.min(ran.len() + MAX_PIPELINED);
+        while may_grow(batch) && begun.elapsed() < batch_age {
+            let Some(next) = jobs.and_then(Queue::next) else { break };
+            batch.push(next);
+        }
     }
     Ok(transaction.commit()?)
+}
+
+/// Runs the jobs up to the first one that needs several statements: sends all their statements before awaiting the answers, which
+/// saves a savepoint and a round trip for each. Returns the number of jobs, or 0 if one failed; all are then rolled back, and
+/// each must run alone.
+fn run_pipelined(db: &dyn Database, jobs: &mut [Box<dyn Job>]) -> Result<usize, StoreError> {
+    if !db.combines_statements() {
+        return Ok(0);
+    }
+    let statements: Vec<_> = jobs.iter_mut().map_while(|job| job.statement(db)).collect();
+    if statements.is_empty() {
+        return Ok(0);
+    }
+    db.run(&format!("SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+    let is_complete = match db.run_all(&statements) {
+        Ok(answers) => jobs.iter_mut().zip(&answers).all(|(job, answer)| job.complete(answer)),
+        Err(failure) => match StoreError::from(failure) {
+            error if fails_transaction(&error) => return Err(error),
+            _ => false,
+        },
+    };
+    if !is_complete {
+        db.run(&format!("ROLLBACK TO SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+    }
+    db.run(&format!("RELEASE SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+    Ok(if is_complete { statements.len() } else { 0 })
+}
+
+/// Runs a job, and rolls it back if it fails.
+///
+/// # Errors
+/// If the whole transaction has failed.
+fn run_alone(db: &dyn Database, job: &mut dyn Job) -> Result<(), StoreError> {
+    db.run(&format!("SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+    if let Err(error) = job.run(Ok(db)) {
+        if fails_transaction(&error) {
+            return Err(error);
+        }
+        db.run(&format!("ROLLBACK TO SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+    }
+    db.run(&format!("RELEASE SAVEPOINT {JOB_SAVEPOINT}"), &[])?;
+    Ok(())
+}
+
+/// Whether the whole transaction has failed, not only one job. Some databases have already rolled it back.
+fn fails_transaction(error: &StoreError) -> bool {
+    matches!(error, StoreError::Busy(_) | StoreError::Full(_) | StoreError::Unreachable(_))
 }

@@ -2,9 +2,9 @@
 //! and `accounts` hold the table logic, and `jobs` commits.
 
 use super::file_identity::FileIdentity;
-use super::jobs::{ChangeTimes, WriteConnection, Writer};
+use super::jobs::{Change, ChangeTimes, WriteConnection, Writer};
 use super::pending::Pending;
-use super::sql::{ActingDatabase, Database, OpenTransaction, Query, Row, Value, values};
+use super::sql::{ActingDatabase, Answer, Database, OpenTransaction, Query, Row, Value, values};
 use super::sqlite::Checkpointer;
 use super::tables::{self, Result, now, read_vm};
 use super::{
@@ -78,10 +78,40 @@ impl SqlStore {
         mut change: impl FnMut(&dyn Database) -> Result<T> + Send + 'static,
     ) -> impl FnMut(&dyn Database) -> Result<T> + Send + 'static {
         let actor = self.actor.clone();
-        move |db| match &actor {
-            Some(actor) => change(&ActingDatabase { db, actor }),
-            None => change(db),
-        }
+        move |db| with_actor(db, actor.as_deref(), &mut change)
+    }
+}
+
+/// A reservation to be made.
+struct NewReservation {
+    reservation: Reservation,
+    actor: Option<Arc<str>>,
+    /// The time in the last statement.
+    created_at: i64,
+}
+
+/// Runs `work` on a connection that records the actor, if one is known.
+fn with_actor<T>(db: &dyn Database, actor: Option<&str>, work: impl FnOnce(&dyn Database) -> T) -> T {
+    match actor {
+        Some(actor) => work(&ActingDatabase { db, actor }),
+        None => work(db),
+    }
+}
+
+impl Change<Reserved> for NewReservation {
+    fn statement(&mut self, db: &dyn Database) -> Option<Query<'static>> {
+        self.created_at = now();
+        with_actor(db, self.actor.as_deref(), |db| {
+            tables::reserve_statement(db, &self.reservation, self.created_at)
+        })
+    }
+
+    fn result(&mut self, answer: &Answer) -> Option<Reserved> {
+        tables::reserved_by(&self.reservation, self.created_at, answer).ok().flatten()
+    }
+
+    fn run(&mut self, db: &dyn Database) -> Result<Reserved> {
+        with_actor(db, self.actor.as_deref(), |db| tables::reserve(db, &self.reservation))
     }
 }
 
@@ -251,7 +281,11 @@ impl Store for SqlStore {
     }
 
     fn reserve(&self, reservation: Reservation) -> Pending<Reserved> {
-        self.connections.writer.submit(self.acting(move |db| tables::reserve(db, &reservation)))
+        self.connections.writer.submit(NewReservation {
+            reservation,
+            actor: self.actor.clone(),
+            created_at: 0,
+        })
     }
 
     fn earlier_answer(&self, request: &Request, key: &str) -> Result<Option<Reserved>> {

@@ -2,6 +2,8 @@
 
 mod at_once;
 
+pub(super) use at_once::result as reserved_by;
+
 use super::sql::{Database, Failure, JOB_SAVEPOINT, Query, Row, Value, values};
 use super::{Intent, Reservation, Reserved, StoreError, Vm, VmId, VmState, members};
 use crate::host::{Host, Node};
@@ -297,6 +299,17 @@ fn answered_by_key(db: &dyn Database, request: &Request, known: Option<&Row>) ->
 pub(super) fn earlier_answer(db: &dyn Database, request: &Request, key: &str) -> Result<Option<Reserved>> {
     let query = key_query(request, key);
     answered_by_key(db, request, db.row(&query.sql, &query.values)?.as_ref())
+}
+
+/// A reservation as one statement, unless it has groups, which are checked step by step. The answer is read by
+/// [`reserved_by`].
+pub(super) fn reserve_statement(
+    db: &dyn Database,
+    reservation: &Reservation,
+    created_at: i64,
+) -> Option<Query<'static>> {
+    let can_be_one = db.combines_statements() && reservation.request.groups.is_empty();
+    can_be_one.then(|| at_once::statement(db, reservation, created_at).ok()).flatten()
 }
 
 /// Makes a reservation in one round trip if nothing prevents it. Otherwise undoes that and makes it step by step, which

@@ -31,6 +31,14 @@ impl Database {
         Database::Server { server: server.into(), name }
     }
 
+    /// Creates another database of the same kind.
+    pub fn another(&self) -> Self {
+        match self {
+            Database::File(_) => Database::File(tempfile::tempdir().unwrap()),
+            Database::Server { server, .. } => Database::on(server),
+        }
+    }
+
     /// Opens a store on the database. May be called repeatedly.
     pub fn open(&self) -> Arc<SqlStore> {
         Arc::new(match self {

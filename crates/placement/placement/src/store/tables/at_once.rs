@@ -4,7 +4,7 @@
 //! Source: PostgreSQL's manual, 7.8.4 Data-Modifying Statements in WITH.
 
 use super::{Result, now, reserved};
-use crate::store::sql::{Answer, Database, Failure, Query, Row, Value, values};
+use crate::store::sql::{Answer, Database, Query, Row, Value, values};
 use crate::store::{Reservation, Reserved, accounts};
 
 /// The host, if it accepts virtual machines, by its name in parameter 1.
@@ -21,28 +21,62 @@ const CHARGE_COLUMNS: usize = 6;
 /// # Errors
 /// If the tenant would exceed its quota, or the database fails.
 pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Option<Reserved>> {
-    let Reservation { request, placement, .. } = reservation;
     let created_at = now();
-    let shared: &[Value] = values![&placement.host, &request.tenant, &request.name];
     let statements = statements(db, reservation, created_at)?;
     let answers = match db.combines_statements() {
-        true => run_as_one(db, shared, &statements),
+        true => db.run_all(&[combined(reservation, &statements)]).map(|answers| split(&answers[0])),
         false => {
-            let query = |one: &Query<'static>| Query::new(one.sql.clone(), &[shared, &one.values].concat());
+            let shared = shared(reservation);
+            let query =
+                |one: &Query<'static>| Query::new(one.sql.clone(), &[&shared, &one.values[..]].concat());
             db.run_all(&statements.iter().map(query).collect::<Vec<_>>())
         }
     };
-    let answers = match answers {
-        Ok(answers) => answers,
-        Err(failure) if failure.is_constraint() => return Ok(None),
-        Err(failure) => return Err(failure.into()),
-    };
+    match answers {
+        Ok(answers) => check(reservation, created_at, &answers),
+        Err(failure) if failure.is_constraint() => Ok(None),
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// The reservation as one statement, for a database that combines statements.
+///
+/// # Errors
+/// If the request cannot be stored as JSON.
+pub(super) fn statement(
+    db: &dyn Database,
+    reservation: &Reservation,
+    created_at: i64,
+) -> Result<Query<'static>> {
+    Ok(combined(reservation, &statements(db, reservation, created_at)?))
+}
+
+/// Reads the answer to [`statement`]. `None` as for [`reserve`].
+///
+/// # Errors
+/// If the tenant would exceed its quota.
+pub(in crate::store) fn result(
+    reservation: &Reservation,
+    created_at: i64,
+    answer: &Answer,
+) -> Result<Option<Reserved>> {
+    check(reservation, created_at, &split(answer))
+}
+
+/// Reads the answers to [`statements`].
+fn check(reservation: &Reservation, created_at: i64, answers: &[Answer]) -> Result<Option<Reserved>> {
     let is_missing = |answer: &Answer| answer.changed == 0 && answer.rows.is_empty();
     let Some(id) = answers[0].rows.first().filter(|_| !answers.iter().any(is_missing)) else {
         return Ok(None);
     };
-    accounts::check_quota(request, &answers[1])?;
+    accounts::check_quota(&reservation.request, &answers[1])?;
     Ok(Some(reserved(id.get(0)?, reservation, created_at)))
+}
+
+/// The parameters that all statements share.
+fn shared(reservation: &Reservation) -> [Value; SHARED] {
+    let Reservation { request, placement, .. } = reservation;
+    [(&placement.host).into(), (&request.tenant).into(), (&request.name).into()]
 }
 
 /// The statements: the first inserts the virtual machine and returns its ID, the second charges the tenant. `values` of each are
@@ -99,13 +133,10 @@ fn renumber(sql: &str, number: impl Fn(usize) -> usize) -> String {
     changed
 }
 
-/// Runs the statements as one. All see the tables as they were before, so they name the first one's result instead of the new row.
-fn run_as_one(
-    db: &dyn Database,
-    shared: &[Value],
-    statements: &[Query<'static>],
-) -> std::result::Result<Vec<Answer>, Failure> {
-    let (mut values, mut parts) = (shared.to_vec(), vec![format!("host AS {HOST}")]);
+/// Combines the statements into one. All see the tables as they were before, so they name the first one's result instead of the
+/// new row.
+fn combined(reservation: &Reservation, statements: &[Query<'static>]) -> Query<'static> {
+    let (mut values, mut parts) = (shared(reservation).to_vec(), vec![format!("host AS {HOST}")]);
     let mut columns = vec!["(SELECT id FROM q0)".to_string()];
     for (at, one) in statements.iter().enumerate() {
         let offset = values.len() - SHARED;
@@ -119,22 +150,24 @@ fn run_as_one(
         }
     }
     let sql = format!("WITH {} SELECT {}, q1.* FROM q1", parts.join(", "), columns.join(", "));
-    let row = db.row(&sql, &values)?.map_or(Vec::new(), |row| row.0);
-    let first = |cells: &[Value]| {
-        let rows = if matches!(cells.first(), None | Some(Value::Null)) {
-            Vec::new()
-        } else {
-            vec![Row(cells.to_vec())]
-        };
-        Answer { changed: 0, rows }
+    Query::new(sql, &values)
+}
+
+/// Splits the answer to a combined statement into the answers to its statements.
+fn split(answer: &Answer) -> Vec<Answer> {
+    let row = answer.rows.first().map_or(&[][..], |row| &row.0);
+    let rows_of = |cells: &[Value]| match cells.first() {
+        None | Some(Value::Null) => Vec::new(),
+        Some(_) => vec![Row(cells.to_vec())],
     };
     let (counts, charge) = row.split_at(row.len().saturating_sub(CHARGE_COLUMNS));
-    let charged = Answer { changed: 0, rows: vec![Row(charge.to_vec())] };
     let changed = counts.iter().skip(1).map(|count| match count {
         Value::Int(count) => Answer { changed: *count as usize, rows: Vec::new() },
         _ => Answer::default(),
     });
-    Ok([first(counts), charged].into_iter().chain(changed).collect())
+    let inserted = Answer { changed: 0, rows: rows_of(counts) };
+    let charged = Answer { changed: 0, rows: vec![Row(charge.to_vec())] };
+    [inserted, charged].into_iter().chain(changed).collect()
 }
 
 #[cfg(test)]
