@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use longma_loongarch::{Instruction as Word, Op as La, State};
 
-pub use code::KnownState;
+pub use code::PendingState;
 use code::unit;
 use instruction::Instruction;
 use longma_translate::debug::{Description, Register, Value};
@@ -30,9 +30,9 @@ pub use service::{frame, serve};
 use system::ResultConversion;
 
 /// The start of an instruction's code, with its pending state.
-type Position = front_end::Position<KnownState>;
+type Position = front_end::Position<PendingState>;
 /// A translated unit.
-type Unit = front_end::Unit<Instruction, KnownState>;
+type Unit = front_end::Unit<Instruction, PendingState>;
 
 /// Results from this value up to -1 are error numbers.
 const LAST_ERROR: u64 = -4095i64 as u64;
@@ -45,7 +45,7 @@ pub struct Aarch64;
 
 impl FrontEnd for Aarch64 {
     type Service = Instruction;
-    type Pending = KnownState;
+    type Pending = PendingState;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
     type Step = interpreter::Step;
@@ -104,8 +104,8 @@ impl FrontEnd for Aarch64 {
         state.set_r(SCRATCH, (-4 * i64::from(TARGET)) as u64);
     }
 
-    fn settle(known: KnownState, state: &mut State, memory: &dyn UserMemory) {
-        known.settle(state, memory);
+    fn settle(pending: PendingState, state: &mut State, memory: &dyn UserMemory) {
+        pending.settle(state, memory);
     }
 
     fn serve(instruction: Instruction, state: &mut State, memory: &dyn UserMemory) -> ServiceResult {

@@ -296,7 +296,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// An instruction that the engine executes.
     type Service: Copy + Debug + Send + Sync + PartialEq + Serialize + DeserializeOwned;
     /// Register values that translated code has not written yet.
-    type Pending: Copy + Debug + Send + Sync + Serialize + DeserializeOwned;
+    type Pending: Copy + Debug + PartialEq + Send + Sync + Serialize + DeserializeOwned;
     /// The action for the result of a system call.
     type ResultConversion: Copy + Debug;
     /// A kind of register that a debugger can access.

@@ -69,7 +69,7 @@ impl PositionEncoder {
     /// Appends the positions of a unit and returns their byte range.
     pub fn write<P>(&mut self, positions: &Positions<P>) -> Option<Range<usize>>
     where
-        P: Copy + Serialize + DeserializeOwned,
+        P: Copy + PartialEq + Serialize + DeserializeOwned,
     {
         let start = self.steps.len();
         let mut steps = std::mem::take(&mut self.steps);
@@ -166,7 +166,7 @@ pub(crate) struct Positions<P> {
     encoded: Option<(Arc<EncodedPositions>, Range<usize>)>,
 }
 
-impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
+impl<P: Copy + PartialEq + Serialize + DeserializeOwned> Positions<P> {
     /// Sorts positions by word. The order of positions at the same word is kept.
     pub fn of(mut positions: Vec<Position<P>>) -> Self {
         if !positions.is_sorted_by_key(|position| position.offset) {
@@ -178,7 +178,9 @@ impl<P: Copy + Serialize + DeserializeOwned> Positions<P> {
             offset: position.offset,
             counted: position.counted.unwrap_or(ABSENT),
             pending: position.pending.map_or(ABSENT, |registers| {
-                pending.push(registers);
+                if pending.last() != Some(&registers) {
+                    pending.push(registers);
+                }
                 pending.len() as u32 - 1
             }),
             is_boundary: position.is_boundary,
@@ -245,13 +247,15 @@ mod tests {
             position(0, 0x10, Some(2), None),
             position(4, 0x14, None, None),
             position(9, 0x1c, None, Some('b')),
+            position(10, 0x20, None, Some('b')),
         ];
         let positions = Positions::of(unsorted.to_vec());
         assert_eq!(
             positions.iter().collect::<Vec<_>>(),
-            [unsorted[1], unsorted[0], unsorted[2], unsorted[3]]
+            [unsorted[1], unsorted[0], unsorted[2], unsorted[3], unsorted[4]]
         );
         assert_eq!([0, 3, 4, 8, 9].map(|offset| positions.up_to(offset)), [1, 1, 3, 3, 4]);
-        assert_eq!((positions.get(3), positions.get(4)), (Some(unsorted[3]), None));
+        assert_eq!((positions.get(3), positions.get(5)), (Some(unsorted[3]), None));
+        assert_eq!(positions.all().pending.len(), 2, "equal states in succession are stored once");
     }
 }

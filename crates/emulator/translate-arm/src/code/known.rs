@@ -2,6 +2,8 @@
 //! increments and flags are deferred, and omitted if their result is never read. Source: Arm Architecture Reference
 //! Manual (Arm DDI 0487), section B1.2.1 (effect of writes on upper bits).
 
+use std::rc::Rc;
+
 use longma_loongarch::State;
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +97,16 @@ pub struct KnownState {
     pub(super) steps: [i16; 31],
 }
 
+/// What separates the registers from their architectural state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingState {
+    loose: u32,
+    valid: [u8; 32],
+    flags: Flags,
+    assignment: RegisterAssignment,
+    steps: [i16; 31],
+}
+
 impl Default for KnownState {
     fn default() -> Self {
         Self {
@@ -111,13 +123,20 @@ impl Default for KnownState {
 }
 
 impl KnownState {
-    /// Whether all registers are in their architectural state.
-    pub(super) fn is_settled(&self) -> bool {
-        self.loose == 0
+    /// What separates the registers from their architectural state, if anything.
+    pub(super) fn pending(&self) -> Option<PendingState> {
+        let is_settled = self.loose == 0
             && self.steps == [0; 31]
             && self.valid == [16; 32]
             && self.flags == Flags::Stored
-            && self.assignment == OUTSIDE
+            && self.assignment == OUTSIDE;
+        (!is_settled).then(|| self.unsettled())
+    }
+
+    /// [`Self::pending`], also if the registers are in their architectural state.
+    pub(super) fn unsettled(&self) -> PendingState {
+        let Self { loose, valid, flags, assignment, steps, .. } = *self;
+        PendingState { loose, valid, flags, assignment, steps }
     }
 
     /// Whether the upper half of x`number` is architecturally zero but has not been cleared.
@@ -151,9 +170,9 @@ impl KnownState {
 
     /// Merges the states of several predecessors; the flag marks loop back edges. `wide` are the registers whose upper
     /// halves the code reads, and `upper` the vectors of which it reads more than 4 or 8 bytes.
-    pub(super) fn join(ways: &[(bool, Self)], wide: u32, upper: [u32; 2]) -> Self {
-        let outs: Vec<Self> = ways.iter().map(|(_, known)| *known).collect();
-        let mut joined = outs.first().copied().unwrap_or_default();
+    pub(super) fn join(ways: &[(bool, Rc<Self>)], wide: u32, upper: [u32; 2]) -> Self {
+        let outs: Vec<&Self> = ways.iter().map(|(_, known)| &**known).collect();
+        let mut joined = outs.first().copied().copied().unwrap_or_default();
         joined.flags = Flags::Stored;
         joined.assignment = OUTSIDE;
         let goes_back = ways.iter().any(|(back, _)| *back);
@@ -179,14 +198,14 @@ impl KnownState {
                 facts
             } else {
                 // Predecessors with uncleared upper halves clear them on the edge.
-                let settled = |known: &Self| {
+                let settled = |known: &&Self| {
                     if known.loose >> number & 1 != 0 { Facts::ZERO_EXTENDED } else { known.facts[number] }
                 };
                 outs.iter().map(settled).reduce(Facts::or).unwrap_or(Facts::NONE)
             };
         }
         for number in 0..32 {
-            let valid = |known: &Self| known.valid[number];
+            let valid = |known: &&Self| known.valid[number];
             let least_valid = outs.iter().map(valid).min().unwrap_or(16);
             let used = outs.iter().map(|known| known.used[number]).max().unwrap_or(16);
             let needed =
@@ -206,7 +225,9 @@ impl KnownState {
         }
         joined
     }
+}
 
+impl PendingState {
     /// Brings all registers of a thread into their architectural state.
     pub(crate) fn settle(&self, state: &mut State, memory: &dyn UserMemory) {
         for (number, step) in self.steps.into_iter().enumerate() {
@@ -215,7 +236,7 @@ impl KnownState {
             }
         }
         self.flags.settle(state, &self.assignment, memory);
-        for number in (0..31).filter(|number| self.is_loose(*number)) {
+        for number in (0..31u8).filter(|number| self.loose >> number & 1 != 0) {
             if let Location::Register(register) = self.assignment.general[usize::from(number)] {
                 state.set_r(register, state.r(register) & 0xffff_ffff);
             }

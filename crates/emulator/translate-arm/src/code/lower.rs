@@ -37,9 +37,9 @@ pub(super) struct Lowering<'a> {
     /// Registers with known constant values.
     pub constants: [Option<i64>; 31],
     /// The states on the edges to each leader, and whether the edge is a back edge.
-    pub outs: FxHashMap<u64, Vec<(bool, KnownState)>>,
+    pub outs: Edges,
     /// The edges of the current block (planning passes only).
-    block_outs: Vec<(u64, bool, KnownState)>,
+    block_outs: Vec<(u64, bool, Rc<KnownState>)>,
     pub remembered: PlanCache,
     /// The state before the registers were converted for the likely target of the current branch.
     before_conversion: Option<KnownState>,
@@ -73,6 +73,9 @@ pub(super) struct Lowering<'a> {
     pub skip: bool,
 }
 
+/// The states on the edges to each leader, and whether the edge is a back edge.
+pub(super) type Edges = FxHashMap<u64, Vec<(bool, Rc<KnownState>)>>;
+
 /// Results of blocks from earlier planning passes, by leader. A result is reused if the state at the block's start and
 /// the states expected at its back edges are the same.
 pub(super) type PlanCache = FxHashMap<u64, BlockResult>;
@@ -80,9 +83,22 @@ pub(super) type PlanCache = FxHashMap<u64, BlockResult>;
 /// The result of planning a block.
 pub(super) struct BlockResult {
     known: KnownState,
-    /// The states expected at the targets of the back edges, once there is a plan.
-    expected: Vec<Option<KnownState>>,
-    outs: Vec<(u64, bool, KnownState)>,
+    /// The plan that `known` comes from, once there is a plan.
+    planned: Option<Option<Rc<KnownState>>>,
+    /// The plans of the targets of the back edges, once there is a plan.
+    expected: Vec<Option<Option<Rc<KnownState>>>>,
+    outs: Vec<(u64, bool, Rc<KnownState>)>,
+}
+
+impl BlockResult {
+    /// Whether the result is that of a block with this plan at its start. May return false although it is.
+    fn is_planned_by(&self, planned: Option<&Rc<KnownState>>) -> bool {
+        match (&self.planned, planned) {
+            (Some(Some(own)), Some(planned)) => Rc::ptr_eq(own, planned),
+            (Some(None), None) => true,
+            _ => false,
+        }
+    }
 }
 
 impl<'a> Lowering<'a> {
@@ -102,7 +118,7 @@ impl<'a> Lowering<'a> {
             entry_points: FxHashMap::default(),
             known: KnownState::default(),
             constants: [None; 31],
-            outs: FxHashMap::default(),
+            outs: Edges::default(),
             block_outs: Vec::new(),
             remembered: PlanCache::default(),
             before_conversion: None,
@@ -137,10 +153,10 @@ impl<'a> Lowering<'a> {
         for (index, &leader) in leaders.iter().enumerate() {
             self.next = leaders.get(index + 1).copied();
             let begin = self.assembler.words.len();
-            self.open(leader);
             if self.assembler.is_blank {
                 self.record_out_states(leader);
             } else {
+                self.open(leader);
                 self.translate_block(leader);
                 self.assembler.pad_empty_block(begin);
                 self.unit.end_block(begin, self.assembler.words.len());
@@ -153,7 +169,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Records the outgoing edges of the block at `leader`. The block must be open.
+    /// Opens the block at `leader`, and records its outgoing edges.
     fn record_out_states(&mut self, leader: u64) {
         let block = self.reachable.cached_block(leader);
         // Only back edges have effects (`prepare_branch`) that later code of the block sees.
@@ -161,25 +177,34 @@ impl<'a> Lowering<'a> {
             let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
             Some(self.reachable.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
         });
-        let expected_states = branches.map(|to| (!self.is_first).then(|| self.expected_at(to)));
-        let expected_states: Vec<Option<KnownState>> = expected_states.collect();
-        let known = self.known;
-        let as_before = |outcome: &BlockResult| outcome.known == known && outcome.expected == expected_states;
-        let outcome = self.remembered.remove(&leader).filter(as_before).unwrap_or_else(|| {
-            self.translate_block(leader);
-            BlockResult { known, expected: expected_states, outs: std::mem::take(&mut self.block_outs) }
-        });
-        for (to, is_back, known) in &outcome.outs {
-            self.outs.entry(*to).or_default().push((*is_back, *known));
+        let expected: Vec<_> =
+            branches.map(|to| (!self.is_first).then(|| self.plan.get(&to).cloned())).collect();
+        let planned = (!self.is_first).then(|| self.plan.get(&leader).cloned());
+        let before = self.remembered.remove(&leader).filter(|result| result.expected == expected);
+        let result = match before {
+            Some(result) if result.is_planned_by(self.plan.get(&leader)) => result,
+            before => {
+                self.open(leader);
+                let known = self.known;
+                match before {
+                    Some(result) if result.known == known => BlockResult { planned, ..result },
+                    _ => {
+                        self.translate_block(leader);
+                        BlockResult { known, planned, expected, outs: std::mem::take(&mut self.block_outs) }
+                    }
+                }
+            }
+        };
+        for (to, is_back, known) in &result.outs {
+            self.outs.entry(*to).or_default().push((*is_back, known.clone()));
         }
-        self.remembered.insert(leader, outcome);
+        self.remembered.insert(leader, result);
     }
 
     /// Emits an entry for the engine at a leader that is otherwise reached only by the unit's own jumps.
     fn enter(&mut self, engine_entry: u64) {
         if self.assembler.is_blank {
-            let known = KnownState { flags: Flags::Stored, ..KnownState::default() };
-            self.outs.entry(engine_entry).or_default().push((false, known));
+            self.outs.entry(engine_entry).or_default().push((false, Rc::default()));
             return;
         }
         let offset = self.assembler.words.len();
@@ -280,7 +305,7 @@ impl<'a> Lowering<'a> {
             is_boundary: !is_unfinished,
             counted,
             begins: self.index == 0 && counted.is_some(),
-            pending: (!self.known.is_settled()).then_some(self.known),
+            pending: self.known.pending(),
         });
     }
 
@@ -310,7 +335,7 @@ impl<'a> Lowering<'a> {
             is_boundary: false,
             counted: None,
             begins: false,
-            pending: (!self.known.is_settled()).then_some(self.known),
+            pending: self.known.pending(),
         });
     }
 
@@ -405,7 +430,10 @@ impl<'a> Lowering<'a> {
     /// The state that code at `to` expects.
     fn expected_at(&self, to: u64) -> KnownState {
         if self.inner.contains_key(&to) {
-            self.plan.get(&to).copied().unwrap_or_default().at(self.reachable.loops.assignment(to))
+            self.plan
+                .get(&to)
+                .map_or_else(KnownState::default, |known| **known)
+                .at(self.reachable.loops.assignment(to))
         } else {
             KnownState::default()
         }
@@ -422,7 +450,8 @@ impl<'a> Lowering<'a> {
     /// Records the edge to `to`.
     fn record_edge(&mut self, to: u64) {
         if self.assembler.is_blank {
-            self.block_outs.push((to, to <= self.leader, KnownState { flags: Flags::Stored, ..self.known }));
+            let known = Rc::new(KnownState { flags: Flags::Stored, ..self.known });
+            self.block_outs.push((to, to <= self.leader, known));
         }
     }
 
@@ -503,7 +532,7 @@ impl<'a> Lowering<'a> {
         for (label, known, to) in std::mem::take(&mut self.conversions) {
             self.assembler.place(label);
             let offset = self.assembler.words.len() as u32;
-            let pending = Some(known);
+            let pending = Some(known.unsettled());
             let (is_boundary, begins) = (true, true);
             self.unit.positions.push(Position {
                 offset,

@@ -23,4 +23,4 @@ pub mod unit;
 mod uses;
 pub(crate) mod vector;
 
-pub use known::KnownState;
+pub use known::PendingState;

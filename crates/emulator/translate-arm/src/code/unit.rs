@@ -1,11 +1,13 @@
 //! Translates a unit: all code that is reachable from an address, in address order, after planning the register state
 //! at each leader.
 
+use std::rc::Rc;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::copies::source;
 use super::known::KnownState;
-use super::lower::{Lowering, PlanCache};
+use super::lower::{Edges, Lowering, PlanCache};
 use super::reachable::{PAGE, ReachableCode, reads_returned_flags};
 use crate::Unit;
 use longma_translate::front_end::Exit;
@@ -20,7 +22,7 @@ const MAX_INSTRUCTIONS: usize = 1500;
 const MAX_WORDS: usize = 30_000;
 
 /// The register states expected at leaders that are not entry points.
-pub(super) type Plan = FxHashMap<u64, KnownState>;
+pub(super) type Plan = FxHashMap<u64, Rc<KnownState>>;
 
 /// Translates the code that is reachable from `start`, with additional entry points at `extra_entries`. `fetch` reads
 /// source code. Addresses for which `known` returns true are not included.
@@ -107,20 +109,22 @@ fn plan(reachable: &ReachableCode) -> Plan {
     }
     let mut given_up: FxHashSet<u64> = FxHashSet::default();
     let mut memory = PlanCache::default();
-    let mut outs_before: FxHashMap<u64, Vec<(bool, KnownState)>> = FxHashMap::default();
+    let mut outs_before = Edges::default();
     for round in 0.. {
         let mut lowering = Lowering::new(reachable, &plan, false);
         lowering.remembered = memory;
         lowering.all();
         let mut outs = lowering.outs;
         outs.retain(|to, _| reachable.leaders.contains(to) && !reachable.entry_points.contains(to));
-        let next_state = |(to, outs): (&u64, &Vec<(bool, KnownState)>)| {
-            let live = reachable.live_at(*to);
+        let next_state = |(to, outs): (&u64, &Vec<(bool, Rc<KnownState>)>)| {
             let as_before = plan.get(to).filter(|_| outs_before.get(to) == Some(outs));
             let known = match as_before {
-                _ if given_up.contains(to) => KnownState::default(),
-                Some(known) => *known,
-                None => KnownState::join(outs, live.wide, live.upper),
+                _ if given_up.contains(to) => Rc::default(),
+                Some(known) => known.clone(),
+                None => {
+                    let live = reachable.live_at(*to);
+                    Rc::new(KnownState::join(outs, live.wide, live.upper))
+                }
             };
             (*to, known)
         };
@@ -134,7 +138,7 @@ fn plan(reachable: &ReachableCode) -> Plan {
         }
         plan = next;
         for (_, known) in plan.iter_mut().filter(|(to, _)| given_up.contains(to)) {
-            *known = KnownState::default();
+            *known = Rc::default();
         }
     }
     plan

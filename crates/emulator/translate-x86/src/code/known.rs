@@ -165,6 +165,11 @@ impl RegisterStates {
         }
     }
 
+    /// The state without what [`Self::settle`] ignores, so that more states are equal.
+    pub(super) fn without_facts(self) -> Self {
+        Self { facts: [Facts::NONE; 16], used: [16; 16], ..self }
+    }
+
     /// Makes all registers of a thread architectural.
     pub(crate) fn settle(&self, state: &mut State) {
         let values: [u64; 16] = std::array::from_fn(|n| {

@@ -219,7 +219,7 @@ impl<'a> Lowering<'a> {
 
     /// The register state that is not architectural.
     pub fn pending(&self) -> Option<RegisterStates> {
-        (!self.known.is_settled()).then_some(self.known)
+        (!self.known.is_settled()).then(|| self.known.without_facts())
     }
 
     /// Lowers the block of a leader. The block at `next` is laid out after it.
