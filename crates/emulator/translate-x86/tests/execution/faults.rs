@@ -1,8 +1,9 @@
 //! The state that the handler of a fault sees: no register has changed, and the flags that the program reads later are
 //! there.
 
-use iced_x86::{Code, Encoder, Instruction, OpKind, RflagsBits};
+use iced_x86::{Code, Encoder, Instruction, OpKind};
 
+use crate::flags::flag_bits;
 use crate::instructions::{instruction, is_compared, is_not_comparable};
 use crate::machine::{DATA_BYTES, SOURCE, STACK_TOP, interpreted, translated};
 use crate::random::Random;
@@ -12,15 +13,7 @@ const NOWHERE: u64 = 0x7000_0000;
 
 /// The bits of RFLAGS that an instruction leaves alone.
 fn kept(i: &Instruction) -> u64 {
-    let bits = [
-        (RflagsBits::CF, 0),
-        (RflagsBits::PF, 2),
-        (RflagsBits::AF, 4),
-        (RflagsBits::ZF, 6),
-        (RflagsBits::SF, 7),
-        (RflagsBits::OF, 11),
-    ];
-    bits.iter().filter(|(flag, _)| i.rflags_modified() & flag == 0).map(|(_, bit)| 1u64 << bit).sum()
+    flag_bits(!i.rflags_modified())
 }
 
 #[test]

@@ -5,6 +5,7 @@ use iced_x86::{
     RflagsBits,
 };
 
+use crate::flags::flag_bits;
 use crate::host::{Buffer, Registers, has_avx2};
 use crate::machine::{DATA_BYTES, MIDDLE, SOURCE, interpreted, translated};
 use crate::random::Random;
@@ -279,15 +280,7 @@ pub fn undefined(i: &Instruction, before: &Registers) -> u64 {
             undefined_flags |= RflagsBits::CF | RflagsBits::ZF | RflagsBits::SF | RflagsBits::PF;
         }
     }
-    let bits = [
-        (RflagsBits::CF, 0),
-        (RflagsBits::PF, 2),
-        (RflagsBits::AF, 4),
-        (RflagsBits::ZF, 6),
-        (RflagsBits::SF, 7),
-        (RflagsBits::OF, 11),
-    ];
-    bits.iter().filter(|(flag, _)| undefined_flags & flag != 0).map(|(_, bit)| 1u64 << bit).sum()
+    flag_bits(undefined_flags)
 }
 
 /// Whether the manual leaves the result of an instruction undefined.

@@ -6,6 +6,7 @@
 
 mod exceptions;
 mod faults;
+mod flags;
 mod host;
 mod instructions;
 mod listed;

@@ -1,9 +1,10 @@
 //! Compares sequences with branches and loops with the host's processor, with and without interruptions.
 
-use iced_x86::{Code, Encoder, Instruction, Mnemonic, OpKind, Register, RflagsBits};
+use iced_x86::{Code, Encoder, Instruction, Mnemonic, OpKind, Register};
 use longma_translate::optimizations::Optimizations;
 use longma_translate_conformance::memory::choices;
 
+use crate::flags::flag_bits;
 use crate::host::{Buffer, Registers};
 use crate::instructions::{
     has_mmx, instruction, is_compared, is_floating, is_not_comparable, same_but_for_nans, undefined,
@@ -216,22 +217,6 @@ fn sequence(codes: &[Code], common: &[Code], random: &mut Random) -> Sequence {
         }
         let bytes = encoder.take_buffer();
         let i = iced_x86::Decoder::with_ip(64, &bytes, SOURCE, 0).decode();
-        let flag_bits = |flags: u32| {
-            let mut bits = 0;
-            for (flag, bit) in [
-                (RflagsBits::CF, 0),
-                (RflagsBits::PF, 2),
-                (RflagsBits::AF, 4),
-                (RflagsBits::ZF, 6),
-                (RflagsBits::SF, 7),
-                (RflagsBits::OF, 11),
-            ] {
-                if flags & flag != 0 {
-                    bits |= 1u64 << bit;
-                }
-            }
-            bits
-        };
         if i.is_invalid()
             || i.code() != code
             || !is_allowed_in_sequence(&i)
