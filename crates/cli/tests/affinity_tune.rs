@@ -304,7 +304,7 @@ fn a_queue_changed_by_another_program_keeps_its_value() {
     wait("flow and reader are not kept apart", || are_apart(&network, &reader));
     network.set_rps("3");
     let log = network.path("decisions");
-    wait("it does not see the other hand", || {
+    wait("it does not notice the other program", || {
         std::fs::read_to_string(&log).unwrap().contains("another program")
     });
     std::thread::sleep(Duration::from_secs(3));
@@ -453,7 +453,7 @@ fn a_bridge_is_swept_by_the_queues_of_its_port() {
     assert!(output.status.success(), "{report}");
     assert!(report.contains("RPS of in0, 1 queue, below br0"), "{report}");
     assert!(std::fs::read_to_string(file).unwrap().contains(r#""stacked""#), "{report}");
-    assert!(!report.contains("did not run where sent"), "{report}");
+    assert!(!report.contains("processed on the wrong"), "{report}");
 }
 
 #[test]

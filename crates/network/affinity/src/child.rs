@@ -22,7 +22,7 @@ const GUARD_SCRIPT: &str = "read line; kill -KILL 0";
 /// Polling interval for a child's state.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// How to start a child.
+/// The configuration of a child to start.
 #[derive(Clone, Debug)]
 pub struct Start {
     /// Program and arguments.

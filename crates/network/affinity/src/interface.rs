@@ -69,7 +69,8 @@ pub struct Irq {
     pub cpus: Option<CpuSet>,
 }
 
-/// Names of the host's interfaces, except the loopback. A file of the folder, such as `bonding_masters`, is none.
+/// Names of the host's interfaces, except the loopback. The folder also has files, such as `bonding_masters`, which are
+/// skipped.
 pub fn names(host: &dyn Host) -> Vec<Interface> {
     let names = host.names("sys/class/net").into_iter();
     let is_interface =
@@ -82,7 +83,7 @@ fn is_plain(kind: &Kind) -> bool {
 }
 
 impl Nic {
-    /// The interfaces whose queues take its packets: those below it, or itself.
+    /// The interfaces whose queues receive its packets: those below it, or itself.
     pub fn physical(&self) -> Vec<&Nic> {
         if self.lower.is_empty() { vec![self] } else { self.lower.iter().collect() }
     }
@@ -180,7 +181,7 @@ fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
         numbers = all.iter().filter(|(_, action)| of_name(action)).map(|(number, _)| *number).collect();
     }
     numbers.sort_unstable();
-    // The first line of a number is its own.
+    // In reverse, so that the first of several lines with one number remains.
     let actions: HashMap<u32, &String> = all.iter().rev().map(|(number, action)| (*number, action)).collect();
     let irq = |number: u32| {
         let action = actions.get(&number).map(|action| action.to_string());

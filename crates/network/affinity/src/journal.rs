@@ -281,8 +281,8 @@ impl<'a> Journal<'a> {
         Err(refused(io::Error::other(format!("`{now}` was stored instead"))))
     }
 
-    /// Records a setting that follows others, before these are changed. It is restored after them. A setting that cannot be
-    /// read has nothing to restore.
+    /// Records the value of a setting that changes when other settings change. Call it before those are changed; the
+    /// setting is restored after them. A setting that cannot be read has nothing to restore.
     ///
     /// # Errors
     /// If the journal cannot be written, or another process has locked the interface.

@@ -24,7 +24,7 @@ const RECEIVER_ADDRESS: &str = "198.18.0.2";
 /// Port of the iperf3 server.
 pub const PORT: u16 = 5201;
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(10);
-/// The maximum delay between its peer and this process in detecting the server's end.
+/// Maximum time after which this process detects that the server has ended, counted from when the load detects it.
 const EXIT_NOTICE_DELAY: Duration = Duration::from_millis(200);
 
 /// The testbed. It is removed when dropped.
@@ -99,7 +99,8 @@ impl Namespace {
         self.holder.id()
     }
 
-    /// How the process that keeps the namespace ended, if it did or is about to.
+    /// Describes how the process that keeps the namespace open has ended, or waits for its end if it is exiting; `None` if
+    /// it runs.
     fn ended(&mut self, whose: &str) -> Option<String> {
         // An exiting process gives up its namespaces before its parent can wait for it. From then on, other processes
         // cannot enter them, so treat the process as ended.

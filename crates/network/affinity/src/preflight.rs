@@ -368,7 +368,7 @@ fn transmission(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
 fn look_at(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
     link(nic, findings);
     if let Some(layers) = nic.layers() {
-        let words = format!("{layers}: packets are steered at the queues of those below");
+        let words = format!("{layers}: packets are steered at the queues of the interfaces below");
         findings.good("layers", words);
     }
     // The other interfaces may carry the traffic, as in a bond.
@@ -428,7 +428,7 @@ fn node(host: &dyn Host, nic: &Nic, findings: &mut Findings) {
             "NUMA node",
             Severity::Note,
             format!("{name} is attached to node {node}, none of whose CPUs is online"),
-            "flows and applications get CPUs of the closest node; faster are online CPUs of its own, or a slot of another node",
+            "flows and applications get CPUs of the closest node; to make them faster, set a CPU of its own node online, or move the card to a slot of another node",
         ),
         Some(node) => findings.good("NUMA node", format!("{name} is attached to node {node}")),
         None if places.iter().any(|place| place.node > 0) => {

@@ -2,7 +2,7 @@
 //! run on another machine.
 //!
 //! The file holds the texts that were read from /proc and /sys, and `recording.json` with everything else. It holds no
-//! hardware or network addresses, no names, numbers or command lines of programs, and no key of a hash: see
+//! hardware or network addresses, no names, numbers or command lines of programs, and no RSS keys: see
 //! [`LEFT_OUT`]. Its last member, `recording.end`, holds the number of texts: without it, or with fewer texts, the
 //! recording is incomplete.
 
@@ -47,7 +47,7 @@ pub struct Recording {
     facts: Facts,
 }
 
-/// Name of a parent directory's entry in a recording: archives refuse paths with `..`.
+/// Replaces `..` in the paths of a recording, because archives refuse paths with `..`.
 const PARENT: &str = "parent-directory";
 
 /// The path under which a recording holds `path`. The parent of a linked directory is that of the link's target, so

@@ -292,7 +292,7 @@ fn flow_tables(nic: &Nic, value: &Value) -> Vec<(Setting, String)> {
     host.into_iter().chain(nic.rx_queues.iter().map(queue)).collect()
 }
 
-/// Accelerated RFS: n-tuple filters and flow tables. The driver maps a CPU to the queue whose interrupt it takes, so each
+/// Accelerated RFS: n-tuple filters and flow tables. The driver maps a CPU to the queue whose interrupt the CPU handles, so each
 /// interrupt returns to the CPUs that it had before the sweep.
 fn accelerated(nic: &Nic, value: &Value) -> Vec<(Setting, String)> {
     let switch = Setting::Driver { interface: nic.name.clone(), fact: DriverProperty::Ntuple };

@@ -467,7 +467,7 @@ impl ProcessThreads {
     }
 }
 
-/// The interface of each of their addresses.
+/// Maps each address of these interfaces to its interface.
 fn by_address(host: &dyn Host, nics: &[Nic], missing: &mut Vec<String>) -> HashMap<IpAddr, Interface> {
     let mut by_address = HashMap::new();
     for nic in nics {

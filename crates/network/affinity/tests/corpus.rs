@@ -109,7 +109,7 @@ fn applications_share_a_cache_or_at_least_the_node_with_their_queues() {
                 });
                 assert!(!can_be_near || application.node == flow.node, "{}: {group:?}", shape.name);
                 let is_shared = application.last_cache.as_ref().is_none_or(|of| of.contains(&flow.cpu));
-                // Caches of one core have no room for both.
+                // A cache of a single core has no core for the application beside the queue's.
                 let has_room = flow.last_cache.as_ref().is_none_or(|of| of.len() > flow.core.len());
                 let is_allowed_there = places.iter().any(|place| {
                     flow.last_cache.as_ref().is_none_or(|of| of.contains(&place.cpu))

@@ -1,7 +1,8 @@
 //! Assigns the queues of one or several NICs to CPUs, and chooses how many queues to use. Each queue gets a core of the
 //! NIC's node. When the cores are exhausted, further queues get their other hardware threads. CPUs of another node, the
-//! closest one, are used only if the NIC's node has none. If the driver can reduce the number of queues, or direct packets to some of them,
-//! half of the cores that share a last-level cache are left to the applications of the queues on the other half.
+//! closest one, are used only if the NIC's node has none. If the driver can reduce the number of queues, or direct
+//! packets to some of them, half of the cores that share a last-level cache are left to the applications of the queues
+//! on the other half.
 //!
 //! Source: Hanford et al. 2014 for a flow and its application on different cores of the NIC's socket; Linux
 //! Documentation/networking/scaling.rst ("one for each CPU in the system ... hyperthreading"), ethtool(8) (-L, -X).
@@ -21,7 +22,7 @@ use std::collections::BTreeMap;
 /// How a driver can change the use of its queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DriverCapabilities {
-    /// Whether its receive queues also send; `None` if their number cannot be changed (`ethtool -L`).
+    /// Whether its queues both receive and send (`combined`); `None` if their number cannot be changed (`ethtool -L`).
     pub is_combined: Option<bool>,
     /// Whether packets can be directed to some of the queues (`ethtool -X`).
     pub has_table: bool,

@@ -1,5 +1,5 @@
-//! The CPUs of a NUMA node in the order in which queues take them, divided by last-level cache. With sub-NUMA clustering
-//! a cache spans several nodes; only the CPUs of one node count.
+//! The CPUs of a NUMA node in the order in which queues take them, divided by last-level cache. With sub-NUMA
+//! clustering, a cache spans several nodes; only the CPUs of one node count.
 //!
 //! Source: Linux Documentation/ABI/testing/sysfs-devices-system-cpu (cache/index*/shared_cpu_list).
 
@@ -23,7 +23,7 @@ pub(super) struct Node {
     pub zones: Vec<Zone>,
     /// Number of cores for queues: half of the cores, if applications use the other half.
     pub queue_cores: usize,
-    /// CPUs for queues in order, repeated without end.
+    /// CPUs for queues in order, repeated endlessly.
     pub slots: Cycle<IntoIter<u32>>,
 }
 
@@ -53,10 +53,10 @@ impl Node {
         if rooms.iter().all(|queue_cores| *queue_cores == 0) {
             rooms = zones.iter().map(|zone| zone.queue_cores(None, shares)).collect();
         }
-        let with_rooms = || zones.iter().zip(&rooms);
-        let first = with_rooms().flat_map(|(zone, queue_cores)| zone.cores.iter().take(*queue_cores));
+        let zone_cores = || zones.iter().zip(&rooms);
+        let first = zone_cores().flat_map(|(zone, queue_cores)| zone.cores.iter().take(*queue_cores));
         // Further queues are distributed evenly over the caches.
-        let rest: Vec<&[u32]> = with_rooms().map(|(zone, queue_cores)| &zone.cores[*queue_cores..]).collect();
+        let rest: Vec<&[u32]> = zone_cores().map(|(zone, queue_cores)| &zone.cores[*queue_cores..]).collect();
         let siblings: Vec<&[u32]> = zones.iter().map(|zone| &zone.siblings[..]).collect();
         let slots: Vec<u32> = first.copied().chain(in_turn(&rest)).chain(in_turn(&siblings)).collect();
         Self { queue_cores: rooms.iter().sum(), slots: slots.into_iter().cycle(), zones }
@@ -99,8 +99,8 @@ fn zones(places: &[CpuLocation], node: u32, pair: Pair) -> Vec<Zone> {
     joined(found.into_iter().map(|(_, zone)| zone).collect())
 }
 
-/// Joins zones of a single core, as some hypervisors report them, because they have no space for a queue and its
-/// application.
+/// Joins zones of a single core, which some hypervisors report: such a zone has no core for the application beside the
+/// queue's core.
 fn joined(zones: Vec<Zone>) -> Vec<Zone> {
     let (single, mut whole): (Vec<Zone>, Vec<Zone>) =
         zones.into_iter().partition(|zone| zone.cores.len() < 2);

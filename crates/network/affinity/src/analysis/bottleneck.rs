@@ -16,11 +16,11 @@ const LINK_FULL: f64 = 0.97;
 /// Steal time above which the hypervisor is the bottleneck, as a fraction.
 const STOLEN: f64 = 0.1;
 
-/// Fraction of a CPU's busy time in programs above which it does not work for the network. Receivers that only receive
-/// spend less than a tenth there.
+/// If programs use more than this fraction of a CPU's busy time, the CPU is busy with something other than the network.
+/// Programs that only receive use less than a tenth.
 const COMPUTES: f64 = 0.75;
-/// CPU time of a packet in seconds above which the network does not explain it. Without merging, Linux took 2 us for each
-/// of the half million packets a second of a flow at 6.6 Gb/s (commit 323ebb61e32b, "net: use listified RX for handling
+/// CPU time per packet, in seconds, above which the CPU is busy with something other than the network. Without merging,
+/// Linux took 2 us for each of the half million packets a second of a flow at 6.6 Gb/s (commit 323ebb61e32b, "net: use listified RX for handling
 /// GRO_NORMAL skbs", 2019). Slow and emulated processors need many times that.
 const MAX_PACKET_TIME: f64 = 100e-6;
 

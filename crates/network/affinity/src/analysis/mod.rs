@@ -48,7 +48,7 @@ pub struct Costs {
     pub nic_drops: Option<f64>,
     /// Packets per Gbit dropped at full backlogs of the host's CPUs.
     pub backlog_drops: Option<f64>,
-    /// Number of softirqs per Gbit that ended with packets left, on all CPUs of the host.
+    /// Number of softirqs per Gbit that ended while packets were still queued, on all CPUs of the host.
     pub squeezes: Option<f64>,
 }
 
@@ -284,14 +284,14 @@ fn medians(all: &[Costs]) -> Costs {
     }
 }
 
-/// Names the runs whose flows were processed elsewhere, and where.
+/// The remark on the runs whose flows were not processed on the CPU of their pair, with the evidence of the first run.
 fn misrouted_remark(misrouted: &[&Sample], is_software: bool) -> Option<String> {
     let first = misrouted.first()?;
     let words = first.misrouted(is_software)?;
     let pairs: BTreeSet<String> = misrouted.iter().map(|sample| format!("({})", sample.pair)).collect();
     let what = match misrouted.len() {
-        1 => "the flow of 1 run did not run where sent, so the run is excluded".into(),
-        count => format!("the flows of {count} runs did not run where sent, so the runs are excluded"),
+        1 => "1 run is excluded because its flow was processed on the wrong CPU".into(),
+        count => format!("{count} runs are excluded because their flows were processed on the wrong CPUs"),
     };
     Some(format!("{what}: {}; of ({}): {words}", pairs.into_iter().collect::<Vec<_>>().join(" "), first.pair))
 }
@@ -316,7 +316,7 @@ fn remarks(good: &[&Sample], failed: usize) -> Vec<String> {
     let unverified = good.iter().filter(|sample| !sample.shows_arrival()).count();
     if unverified > 0 {
         remarks.push(format!(
-            "{unverified} of {} runs do not show where the flow ran: the kernel's counters of packets are not readable, \
+            "{unverified} of {} runs do not show which CPU processed the flow: the kernel's counters of packets are not readable, \
              or too few packets were counted",
             good.len()
         ));

@@ -314,9 +314,9 @@ fn runs_whose_flow_ran_elsewhere_are_excluded_and_named() {
     let analysis = Analysis::of(&results);
     assert!(!analysis.pairs.is_empty() && analysis.pairs.iter().all(|pair| pair.pair.flow == 2));
     assert_eq!(analysis.failed, 0);
-    let remark = analysis.remarks.iter().find(|remark| remark.contains("did not run where sent")).unwrap();
+    let remark = analysis.remarks.iter().find(|remark| remark.contains("processed on the wrong")).unwrap();
     assert!(
-        remark.contains("the flows of 396 runs did not run where sent, so the runs are excluded")
+        remark.contains("396 runs are excluded because their flows were processed on the wrong CPUs")
             && remark.contains("(0,1)"),
         "{remark}"
     );

@@ -86,7 +86,7 @@ pub struct KernelCounts {
     /// Packets dropped because the backlog of each CPU was full.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub backlog_drops: BTreeMap<u32, u64>,
-    /// Number of softirqs that each CPU ended with packets left, because its time or budget was used up.
+    /// Number of softirqs that each CPU ended while packets were still queued, because its time or budget was used up.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub squeezes: BTreeMap<u32, u64>,
     /// Interrupts of the interface's receive queues by CPU.

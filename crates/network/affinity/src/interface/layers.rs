@@ -126,7 +126,7 @@ fn below(host: &dyn Host, name: &Interface) -> Vec<Interface> {
 }
 
 /// The physical interfaces below an interface, without duplicates. If some of them have a device, the others are
-/// ignored: these ports of a bridge lead to guests and containers.
+/// ignored: such ports of a bridge lead to guests and containers.
 pub(super) fn physical(host: &dyn Host, name: &Interface) -> Vec<Nic> {
     let mut found: Vec<Nic> = Vec::new();
     let (mut seen, mut open) = (BTreeSet::from([name.clone()]), vec![name.clone()]);
@@ -150,7 +150,7 @@ mod tests {
     use crate::fake::FakeHost;
     use crate::interface::read;
 
-    /// Two NICs with two queues each, of which `above` are made.
+    /// Two NICs with two queues each, and the files `above` of the interfaces on top of them.
     fn host(above: &[(&str, &str)]) -> FakeHost {
         let host = FakeHost::with(above);
         let mut table = String::from("  CPU0 CPU1");
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn interfaces_that_lie_on_each_other_do_no_harm() {
+    fn cycles_of_stacked_interfaces_are_resolved() {
         let host = host(&[
             ("sys/class/net/a0/uevent", "DEVTYPE=vlan"),
             ("sys/class/net/a0/lower_b0", "-> b0"),

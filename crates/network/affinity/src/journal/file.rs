@@ -21,7 +21,7 @@ pub const FORMAT_VERSION: u32 = 2;
 /// Maximum size of a journal in bytes.
 const MAX_BYTES: u64 = 64 << 20;
 /// How long a lock may outlive its killed owner: a child inherits it until it executes its program.
-const HEIR_LIMIT: Duration = Duration::from_secs(5);
+const INHERITED_LOCK_LIMIT: Duration = Duration::from_secs(5);
 const HEIR_DELAY: Duration = Duration::from_millis(10);
 /// Start of every journal.
 const HEADER_START: &str = "{\"affinity_journal\"";
@@ -214,7 +214,7 @@ fn lock(path: &Path, make: bool) -> Result<Option<File>, JournalError> {
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 let header = read(path, &mut file).ok().and_then(|kept| kept.header);
                 let writer = header.map_or(0, |header| header.writer);
-                if is_running(writer) || begin.elapsed() >= HEIR_LIMIT {
+                if is_running(writer) || begin.elapsed() >= INHERITED_LOCK_LIMIT {
                     return Err(JournalError::InUse { path: path.into(), writer });
                 }
                 std::thread::sleep(HEIR_DELAY);

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Maximum length of a path in bytes (PATH_MAX).
 const MAX_PATH_BYTES: u64 = 4096;
 
-/// Adds a journal. It is not an error if that is impossible, as without the right to write to the folder.
+/// Adds a journal. Ignores errors, such as a folder that this user may not write.
 pub fn add(folder: &Path, journal: &Path) {
     if let Ok(path) = std::path::absolute(journal) {
         let _ = std::fs::create_dir_all(folder)

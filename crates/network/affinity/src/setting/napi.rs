@@ -1,7 +1,7 @@
-//! The values of an interface's NAPI instances, and CPUs and scheduling of the threads that poll them. Settings of the
-//! interface replace them: its own timeouts are written to all instances, and offloads, rings or threaded NAPI may make
-//! new instances and threads. They are therefore recorded before one of these settings of the interface is changed, and
-//! restored afterwards.
+//! The values of an interface's NAPI instances, and CPUs and scheduling of the threads that poll the instances. Changes
+//! of the interface's own settings overwrite these values: a timeout of the interface is written to all instances, and
+//! offloads, rings or threaded NAPI may create new instances and threads. The values are therefore recorded before such a
+//! change, and restored after it.
 //!
 //! Source: Linux Documentation/networking/napi.rst (persistent configuration, threaded NAPI), net/core/dev.c
 //! (netdev_set_gro_flush_timeout, netif_set_threaded, napi_kthread_create: `napi/NAME-ID`), proc(5).
@@ -57,7 +57,7 @@ pub(super) fn write(host: &dyn Host, interface: &str, text: &str) -> io::Result<
     let mut recorded: Vec<Recorded> = serde_json::from_str(text)?;
     let now = instances(host, interface)?;
     if now.len() != recorded.len() {
-        let words = format!("{} NAPI instances, of which there were {}", now.len(), recorded.len());
+        let words = format!("it has {} NAPI instances, but {} are recorded", now.len(), recorded.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, words));
     }
     let is_there = |of: &Recorded| now.iter().any(|instance| instance.id == of.id);
@@ -150,8 +150,8 @@ fn by_threads(host: &dyn Host, interface: &str) -> Vec<NapiInstance> {
     all.filter_map(instance).collect()
 }
 
-/// The state of a NAPI thread; `None` if it is not visible. Its number is that of the initial PID namespace and may
-/// belong to another thread here.
+/// The state of a NAPI thread; `None` if it is not visible. The kernel reports thread IDs of the initial PID namespace; in
+/// another namespace, another thread may have the ID.
 fn state(host: &dyn Host, thread: u32) -> Option<ThreadState> {
     let name = host.read(&format!("proc/{thread}/comm")).ok()?;
     if !name.starts_with("napi/") {

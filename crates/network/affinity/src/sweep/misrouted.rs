@@ -22,8 +22,8 @@ const MIN_COUNTED_SHARE: f64 = 0.1;
 const MIN_FLOW_SOFTIRQ_SHARE: f64 = 0.05;
 /// Minimum number of events for a conclusion.
 const MIN_EVENTS: f64 = 100.0;
-/// Maximum size of a packet in bytes, with BIG TCP (GRO_MAX_SIZE). Packets are counted for the whole host: if there are
-/// fewer than the flow's rate needs at this size, they are others'.
+/// Maximum size of a packet in bytes, with BIG TCP (GRO_MAX_SIZE). Packets are counted for the whole host: fewer packets
+/// than the flow's rate needs at this size are packets of other flows.
 const MAX_PACKET: f64 = 524_280.0;
 /// Maximum size of a packet in bytes unless BIG TCP is configured. If the flow's CPU processed enough of these packets, the
 /// others may be those of other flows.
@@ -36,7 +36,7 @@ pub struct MisroutedFlow {
     pub flow: u32,
     /// Fraction of the events on CPU `flow`.
     pub flow_share: f64,
-    /// The CPU that had most of them; for bytes, the same.
+    /// The CPU that had most of the events; `flow` if bytes are the evidence.
     pub cpu: u32,
     /// Fraction of the events on CPU `cpu`.
     pub other_share: f64,
@@ -54,7 +54,7 @@ pub enum Evidence {
     Packets,
     /// NET_RX softirqs.
     Softirqs,
-    /// Bytes that the interface transferred, of those of its network namespace.
+    /// Bytes of the network namespace. The shares are the interface's part.
     Bytes,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Display for MisroutedFlow {
                 let percent = flow_share * 100.0;
                 return write!(
                     f,
-                    "the interface transferred {percent:.0} % of the bytes, and others of its namespace the rest"
+                    "the interface transferred {percent:.0} % of the bytes, and other interfaces of its namespace the rest"
                 );
             }
             Evidence::Interrupts => "interrupts of the queues",
@@ -76,7 +76,7 @@ impl fmt::Display for MisroutedFlow {
         let (flow_share, other_share) = (flow_share * 100.0, other_share * 100.0);
         write!(
             f,
-            "CPU {cpu} had {other_share:.0} % of the {what}, and CPU {flow}, where the flow was sent, {flow_share:.0} %"
+            "CPU {cpu} had {other_share:.0} % of the {what}, and CPU {flow}, to which the flow was steered, {flow_share:.0} %"
         )
     }
 }
@@ -113,8 +113,8 @@ impl Sample {
         interrupts.flatten().or(packets).or_else(|| softirqs().filter(|_| !is_counted))
     }
 
-    /// The fraction of its network namespace's bytes that the interface transferred, if the load's passed others, such as the
-    /// loopback. This does not depend on the traffic of other namespaces.
+    /// The interface's fraction of the bytes of its network namespace; `None` unless the load's bytes passed through other
+    /// interfaces, such as the loopback. Traffic of other namespaces does not affect the result.
     fn share_of_interface(&self, bytes: f64) -> Option<f64> {
         let (own, all) = (self.kernel.interface_bytes? as f64, self.kernel.namespace_bytes? as f64);
         let is_small = own < MIN_FLOW_SHARE * bytes && own < MIN_FLOW_SHARE * all;

@@ -108,9 +108,9 @@ impl Plan {
         let mut random = SplitMix64::new(self.seed);
         let mut all = Vec::new();
         for repeat in 0..self.repeats {
-            for variant in mixed(&self.variants, &mut random) {
+            for variant in shuffled(&self.variants, &mut random) {
                 let run = |pair: Pair| Run { pair, repeat, variant: variant.clone() };
-                all.extend(mixed(&self.pairs, &mut random).into_iter().map(run));
+                all.extend(shuffled(&self.pairs, &mut random).into_iter().map(run));
             }
         }
         all
@@ -129,7 +129,7 @@ pub struct Run {
 }
 
 /// A random permutation (Fisher and Yates).
-fn mixed<T: Clone>(all: &[T], random: &mut SplitMix64) -> Vec<T> {
+fn shuffled<T: Clone>(all: &[T], random: &mut SplitMix64) -> Vec<T> {
     let mut all = all.to_vec();
     for last in (1..all.len()).rev() {
         all.swap(last, (random.next_u64() % (last as u64 + 1)) as usize);

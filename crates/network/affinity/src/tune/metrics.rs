@@ -85,7 +85,7 @@ impl Metrics {
         }
         type Figure = fn(&(String, String, Option<u32>, Option<f64>)) -> Option<f64>;
         let figures: [(&str, &str, Figure); 2] = [
-            ("queue_cpu", "CPU that takes the queue's packets.", |queue| queue.2.map(f64::from)),
+            ("queue_cpu", "CPU that processes the queue's packets.", |queue| queue.2.map(f64::from)),
             ("queue_interrupts_per_second", "Interrupts of the queue.", |queue| queue.3),
         ];
         for (name, help, figure) in figures {
@@ -176,8 +176,8 @@ impl Exporter {
     }
 }
 
-/// Forgets clients that were served. If too many are left, ends the connections of the oldest: they are slow, and new ones
-/// would have to wait for them.
+/// Forgets clients that were served. If too many are left, closes the oldest connections: their clients are slow, and new
+/// clients would have to wait for them.
 fn make_room(clients: &mut VecDeque<Weak<TcpStream>>) {
     clients.retain(|client| client.strong_count() > 0);
     while clients.len() >= MAX_CLIENTS {

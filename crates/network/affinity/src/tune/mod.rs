@@ -1,5 +1,5 @@
 //! The tuner: keeps each flow and its application on one socket, on different cores that share a cache, and logs the
-//! reasons. `plan` proposes changes, `damping` damps them, and `journal` undoes them.
+//! reasons. `plan` proposes changes, `damping` prevents oscillation, and `journal` undoes the changes.
 //!
 //! Source: Hanford et al. 2014, "future work". Like bpftune, it reports what it changes and why, and leaves a setting
 //! alone when another program changes it.

@@ -9,8 +9,8 @@ use longma_cpu_set::CpuSet;
 use longma_topology::CpuLocation;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Costs besides the classes, in classes for all bytes unless stated otherwise. Their order decides between bad
-/// placements: a queue first uses the other cores of its NIC's node, then their other hardware threads, then CPUs with
+/// Costs in addition to those of the classes. The unit is one class for all bytes unless stated otherwise. The order of
+/// the costs decides between bad placements: a queue first uses the other cores of its NIC's node, then their other hardware threads, then CPUs with
 /// another queue, then another node.
 pub mod costs {
     /// A queue beside a busier one on another hardware thread of the core.
@@ -29,7 +29,7 @@ pub mod costs {
     pub const UNSTEERED: f64 = 2.0;
     /// Load above which a CPU is considered full. Less than 1, to allow for variation.
     pub const FULL: f64 = 0.9;
-    /// Load of one CPU above [`FULL`]: as much as if all bytes were in the worst class.
+    /// Cost of load above [`FULL`] that amounts to one CPU: as much as if all bytes were in the worst class.
     pub const OVERLOAD: f64 = 4.0;
 }
 

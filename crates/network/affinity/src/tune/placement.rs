@@ -15,7 +15,7 @@ pub struct Cpus {
     pub list: Vec<Cpu>,
     of_group: Vec<u32>,
     of_socket: Vec<u32>,
-    /// Groups that are whole in the set, and the CPUs of other groups.
+    /// Groups all of whose CPUs are in the set, and the CPUs of other groups.
     whole: Vec<usize>,
     rest: Vec<Cpu>,
 }
@@ -74,7 +74,7 @@ impl Scale {
         stacked: costs::STACKED,
         uneven: costs::UNEVEN,
     };
-    /// Costs at which queues can share a core, and the NIC's node matters less. A search at this scale can pass through
+    /// Lower costs of queues that share a core or are far from their NIC. A search at this scale can pass through
     /// placements that are too expensive at the full scale.
     pub const COARSE: Self = Self { far: 1.0, farther: 0.5, sibling: 0.0, stacked: 0.0, uneven: 0.0 };
 }
@@ -360,7 +360,7 @@ impl<'a> Placement<'a> {
         costs::OVERLOAD * (of_whole.sum::<f64>() + self.more_overload(&cpus.rest, part))
     }
 
-    /// The same for CPUs of one group; does not examine each CPU if all have capacity.
+    /// Like [`Self::thread_overload`], for CPUs of one group. Does not examine each CPU if all have capacity.
     pub fn thread_overload_in(&self, thread: usize, group: usize, cpus: &[Cpu]) -> f64 {
         let part = self.part(thread, cpus.len());
         if self.has_room(group, part) { 0.0 } else { costs::OVERLOAD * self.more_overload(cpus, part) }

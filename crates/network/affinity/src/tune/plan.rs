@@ -1,8 +1,9 @@
 //! Plans changes to the placement of queues and threads. `damping` decides when to make them.
 //!
 //! Three searches make proposals: a steepest descent from the present placement, on small hosts; passes that move one
-//! object at a time; and a placement from scratch. The total gain of a plan must reach [`MARGIN`], or a twentieth of a class
-//! for the bytes of the moved objects. Its single changes may gain less.
+//! object at a time; and a placement from scratch. The total gain of a plan must reach [`MARGIN`], or
+//! [`MARGIN`] times the fraction of the bytes whose queue or thread moves if small reductions of load do not count. A
+//! single change may gain less.
 
 mod choices;
 mod descent;
@@ -37,7 +38,7 @@ pub struct Move {
     pub after: f64,
 }
 
-/// Minimum gain of a plan for each change: one class for a twentieth of all bytes.
+/// Minimum gain of a plan, and of a step for each of its changes: one class for a twentieth of all bytes.
 pub const MARGIN: f64 = 0.05;
 /// A placement from scratch replaces the one reached step by step only if its cost is also lower by this fraction.
 const FRESH_FRACTION: f64 = 0.2;
@@ -46,7 +47,7 @@ const CROWDED: f64 = 0.5;
 /// Maximum number of plans that are joined before the search ends.
 const MAX_ROUNDS: usize = 8;
 
-/// Returns the changes that lead from `from` to a better placement; empty if none is worth its changes.
+/// Returns the changes that lead from `from` to a better placement; empty if no placement is worth its changes.
 pub fn plan(model: &Model, from: &Assignment) -> Vec<Move> {
     let layout = Layout::of(model);
     let start = Placement::of(&layout, from);
@@ -113,7 +114,7 @@ fn improved<'a>(now: &PlacementCost<'a>, search: &mut CpuSearch<'_>) -> Option<P
     is_worth(now, (&best, cost)).then_some((best, cost))
 }
 
-/// The best placement that is reached from `now` step by step, and the limit of its cost when [`prune`] undoes changes.
+/// The best placement that is reached from `now` step by step, and the cost that [`prune`] must not exceed.
 fn nearby<'a>(now: &Placement<'a>, search: &mut CpuSearch<'_>) -> (Placement<'a>, f64) {
     let mut near = now.clone();
     if !descent::is_small(now.layout) {

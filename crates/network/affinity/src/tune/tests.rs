@@ -9,7 +9,7 @@ use crate::watch::tests::{host, socket, stat, watch};
 const IRQ: &str = "proc/irq/50/smp_affinity_list";
 
 /// A tuner on a simulated host.
-struct Work<'a> {
+struct SimulatedTuner<'a> {
     host: &'a FakeHost,
     watch: Watch,
     tuner: Tuner,
@@ -17,13 +17,13 @@ struct Work<'a> {
     second: u64,
 }
 
-impl<'a> Work<'a> {
+impl<'a> SimulatedTuner<'a> {
     fn new(host: &'a FakeHost, exclusions: Exclusions) -> Self {
         Self { host, watch: watch(), tuner: Tuner::new(exclusions), bytes: 0, second: 0 }
     }
 
-    /// Several observations, one second apart, in which the flow carries bytes.
-    fn looks(&mut self, count: usize, mut journal: Option<&mut Journal<'_>>) -> Vec<Decision> {
+    /// Makes `count` observations, one second apart, in which the flow carries bytes.
+    fn observe(&mut self, count: usize, mut journal: Option<&mut Journal<'_>>) -> Vec<Decision> {
         let mut decisions = Vec::new();
         for _ in 0..count {
             self.bytes += 1 << 40;
@@ -56,8 +56,8 @@ fn acts(decisions: &[Decision], act: DecisionKind) -> Vec<&str> {
 fn a_flow_and_its_reader_move_to_two_cores_of_the_nics_socket_and_settings_are_restored() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
-    let mut work = Work::new(&host, Exclusions::default());
-    let decisions = work.looks(4, Some(&mut journal));
+    let mut work = SimulatedTuner::new(&host, Exclusions::default());
+    let decisions = work.observe(4, Some(&mut journal));
     let moved = acts(&decisions, DecisionKind::Moved);
     assert!(!moved.is_empty(), "{decisions:?}");
     let (flow, reader) = (work.watch.observe(&host).queues[0].cpu.unwrap(), host.thread_cpus(7).unwrap());
@@ -65,7 +65,7 @@ fn a_flow_and_its_reader_move_to_two_cores_of_the_nics_socket_and_settings_are_r
     assert!(decisions.iter().any(|decision| decision.why.contains("one CPU for both")), "{decisions:?}");
     // Nothing more is changed, however long it runs.
     host.put("proc/7/task/7/stat", &stat("reader", 50, reader.iter().next().unwrap()));
-    let more = work.looks(30, Some(&mut journal));
+    let more = work.observe(30, Some(&mut journal));
     assert!(more.is_empty(), "{more:?}");
     assert!(journal.restore().unwrap().is_whole());
     assert_eq!(
@@ -78,8 +78,8 @@ fn a_flow_and_its_reader_move_to_two_cores_of_the_nics_socket_and_settings_are_r
 fn a_dry_run_reports_each_change_once_and_makes_none() {
     let host = host();
     let before = host.all();
-    let mut work = Work::new(&host, Exclusions::default());
-    let decisions = work.looks(10, None);
+    let mut work = SimulatedTuner::new(&host, Exclusions::default());
+    let decisions = work.observe(10, None);
     let would = acts(&decisions, DecisionKind::WouldMove);
     assert!(!would.is_empty() && would.len() <= 2, "{decisions:?}");
     assert_eq!((host.all(), host.thread_cpus(7).unwrap().to_string()), (before, "0-3".into()));
@@ -93,7 +93,7 @@ fn pinned_or_excluded_objects_are_unchanged() {
         host.put(IRQ, irq);
         host.put("proc/7/exe", "-> /usr/bin/a-program-of-many-letters");
         let mut journal = journal(&host, &folder);
-        let decisions = Work::new(&host, exclusions).looks(6, Some(&mut journal));
+        let decisions = SimulatedTuner::new(&host, exclusions).observe(6, Some(&mut journal));
         (host.thread_cpus(7).unwrap().to_string(), host.read(IRQ).unwrap(), decisions)
     };
     // Both were pinned by another program.
@@ -139,7 +139,7 @@ fn a_process_is_excluded_by_a_long_name_and_by_that_of_any_of_its_threads() {
         host.put("proc/7/task/7/syscall", &format!("{read} 0x3 0x0"));
         let mut journal = journal(&host, &folder);
         let exclusions = Exclusions { processes: [excluded.into()].into(), ..Default::default() };
-        Work::new(&host, exclusions).looks(6, Some(&mut journal));
+        SimulatedTuner::new(&host, exclusions).observe(6, Some(&mut journal));
         assert_eq!(host.thread_cpus(7).unwrap().to_string() == "0-3", is, "{thread} {excluded}");
     }
 }
@@ -148,11 +148,11 @@ fn a_process_is_excluded_by_a_long_name_and_by_that_of_any_of_its_threads() {
 fn external_changes_are_kept() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
-    let mut work = Work::new(&host, Exclusions::default());
-    work.looks(4, Some(&mut journal));
+    let mut work = SimulatedTuner::new(&host, Exclusions::default());
+    work.observe(4, Some(&mut journal));
     host.put_thread(7, "3".parse().unwrap());
     host.put("proc/7/task/7/stat", &stat("reader", 50, 3));
-    let decisions = work.looks(4, Some(&mut journal));
+    let decisions = work.observe(4, Some(&mut journal));
     assert!(
         decisions
             .iter()
@@ -171,7 +171,7 @@ fn a_managed_interrupt_is_given_up_and_its_application_follows() {
     host.refused.insert(IRQ.into());
     host.put("proc/irq/50/effective_affinity_list", "2");
     let mut journal = journal(&host, &folder);
-    let decisions = Work::new(&host, Exclusions::default()).looks(10, Some(&mut journal));
+    let decisions = SimulatedTuner::new(&host, Exclusions::default()).observe(10, Some(&mut journal));
     assert!(decisions.iter().any(|decision| decision.why.contains("its driver manages it")), "{decisions:?}");
     assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
     // A thread that cannot be bound either.
@@ -179,13 +179,13 @@ fn a_managed_interrupt_is_given_up_and_its_application_follows() {
     host.refused.extend([IRQ.into(), "thread 7".into()]);
     let folder = tempfile::tempdir().unwrap();
     let mut journal = self::journal(&host, &folder);
-    let decisions = Work::new(&host, Exclusions::default()).looks(10, Some(&mut journal));
+    let decisions = SimulatedTuner::new(&host, Exclusions::default()).observe(10, Some(&mut journal));
     assert_eq!(acts(&decisions, DecisionKind::Moved).len(), 0);
     assert!(acts(&decisions, DecisionKind::LeftAlone).len() >= 2, "{decisions:?}");
 }
 
 #[test]
-fn a_cpuset_bounds_it_and_an_unplugged_cpu_is_not_used() {
+fn threads_move_only_to_cpus_of_their_cpuset_that_are_plugged_in() {
     let (mut host, folder) = (host(), tempfile::tempdir().unwrap());
     host.put("proc/7/cgroup", "0::/box");
     host.put("sys/fs/cgroup/box/cpuset.cpus.effective", "2-3");
@@ -193,7 +193,7 @@ fn a_cpuset_bounds_it_and_an_unplugged_cpu_is_not_used() {
     host.put("proc/7/task/7/stat", &stat("reader", 50, 2));
     host.cpus.retain(|place| place.cpu != 3);
     let mut journal = journal(&host, &folder);
-    let decisions = Work::new(&host, Exclusions::default()).looks(6, Some(&mut journal));
+    let decisions = SimulatedTuner::new(&host, Exclusions::default()).observe(6, Some(&mut journal));
     for decision in &decisions {
         let to: CpuSet = decision.to.clone().unwrap_or_default().parse().unwrap();
         assert!(!to.contains(3), "{decision:?}");
@@ -205,8 +205,8 @@ fn a_cpuset_bounds_it_and_an_unplugged_cpu_is_not_used() {
 fn threads_started_by_a_bound_one_are_restored_with_it() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
-    let mut work = Work::new(&host, Exclusions::default());
-    work.looks(4, Some(&mut journal));
+    let mut work = SimulatedTuner::new(&host, Exclusions::default());
+    work.observe(4, Some(&mut journal));
     let bound = host.thread_cpus(7).unwrap();
     assert_ne!(bound.to_string(), "0-3");
     // A thread and a child process that inherited the affinity.
@@ -226,7 +226,7 @@ fn threads_started_by_a_bound_one_are_restored_with_it() {
 fn an_oscillating_load_causes_no_oscillating_changes() {
     let (host, folder) = (host(), tempfile::tempdir().unwrap());
     let mut journal = journal(&host, &folder);
-    let mut work = Work::new(&host, Exclusions::default());
+    let mut work = SimulatedTuner::new(&host, Exclusions::default());
     let mut moved = Vec::new();
     for second in 0u64..120 {
         // The kernel moves the reader among its CPUs, and other load comes and goes.
@@ -238,7 +238,7 @@ fn an_oscillating_load_causes_no_oscillating_changes() {
             .map(|of| format!("cpu{of} {} 0 0 {} 0 0 0 0", busy(of), second * 100 - busy(of)))
             .collect();
         host.put("proc/stat", &lines.join("\n"));
-        let decisions = work.looks(1, Some(&mut journal));
+        let decisions = work.observe(1, Some(&mut journal));
         moved.extend(
             acts(&decisions, DecisionKind::Moved).into_iter().map(|subject| (second, subject.to_string())),
         );

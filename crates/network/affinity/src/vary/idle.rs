@@ -36,7 +36,7 @@ pub fn idle(
         Load::Iperf(iperf) => iperf.server.parse().ok().map(|address: IpAddr| address.is_ipv4()),
         Load::Command(_) => None,
     };
-    // With GRO, a veth gets instances.
+    // A veth has NAPI instances only while GRO is on.
     let has_no_napi = is_zero(SweepParameter::Gro) && nic.physical().iter().all(|nic| has_no_napi(host, nic));
     let why = |parameter: SweepParameter| match parameter {
         SweepParameter::Xps if nic.physical().iter().all(|nic| nic.tx_queues.len() < 2) => {

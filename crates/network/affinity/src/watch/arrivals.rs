@@ -33,7 +33,7 @@ impl RefutedTables {
         missing: &mut Vec<String>,
     ) {
         self.0.retain(|interface, table| tables.get(interface) == Some(&*table));
-        // Flows that were judged, and those that did not arrive, by interface.
+        // By interface: the number of flows with a verdict, and of those that did not arrive by their queue.
         let mut votes: HashMap<Interface, (usize, usize)> = HashMap::new();
         for index in 0..observation.flows.len() {
             let Some(has_arrived) = has_arrived(observation, index) else { continue };

@@ -138,15 +138,16 @@ fn of_rps(host: &dyn Host, nic: &Nic, queue: u32) -> Queue {
 }
 
 /// Divides the softirq time of each CPU among its queues with packets, by their interrupts. A queue whose interrupt did
-/// not fire was idle, or was polled all the time, which is the case if flows arrive on it.
+/// not fire was polled all the time if flows arrive on it, and otherwise was idle.
 pub fn share_load(queues: &mut [Queue], observation: &Observation) {
     let with_interrupts: BTreeSet<&Interface> =
         queues.iter().filter(|of| of.interrupts != Some(0.0)).map(|of| &of.interface).collect();
     let arrivals: BTreeSet<&(Interface, Option<u32>)> =
         observation.flows.iter().flat_map(|flow| &flow.arrives).collect();
-    // The interfaces without interrupts by which flows arrive: those whose queue is unknown, or (if `is_known`) all.
-    let of_any = |is_known: bool| -> BTreeSet<&Interface> {
-        let of = arrivals.iter().filter(|(_, number)| is_known || number.is_none());
+    // The interfaces without interrupts by which flows arrive. Without `also_known`, only those of flows whose queue is
+    // unknown.
+    let of_any = |also_known: bool| -> BTreeSet<&Interface> {
+        let of = arrivals.iter().filter(|(_, number)| also_known || number.is_none());
         of.map(|(interface, _)| interface).filter(|of| !with_interrupts.contains(of)).collect()
     };
     let (unknown, quiet) = (of_any(false), of_any(true));

@@ -70,7 +70,7 @@ struct Modelled {
     /// Factors of an application's rate by class in the order of [`Class::ALL`], and far from the NIC's caches.
     classes: [f64; 5],
     application_far: f64,
-    /// Fraction of each CPU that other programs leave.
+    /// Fraction of each CPU's time that other programs do not use.
     left: Vec<f64>,
     /// Further relative variation between pairs.
     by_pair: Vec<f64>,
@@ -112,7 +112,7 @@ fn modelled() -> impl Strategy<Value = Modelled> {
     // In the order of [`Class::ALL`]. A single CPU for both may benefit from its caches.
     let classes = (0.8..1.0f64, 0.6..1.0f64, 0.4..0.9f64, 0.3..1.0f64, 0.7..1.4f64)
         .prop_map(|(shared, socket, siblings, other, same)| [shared, socket, siblings, other, same]);
-    // The share of each CPU that other programs leave. On one CPU in eight, they leave half or less.
+    // The share of each CPU's time that other programs do not use: on one CPU in eight, half or less.
     let left = proptest::collection::vec(prop_oneof![7 => 0.97..1.0f64, 1 => 0.2..0.5f64], 64);
     let by_pair = proptest::collection::vec(-0.01..0.01f64, 101);
     (shape, any::<u32>(), rates, 0.5..1.0f64, classes, 0.4..1.0f64, left, by_pair).prop_map(

@@ -30,7 +30,7 @@ pub struct CpuSearch<'a> {
     beside_core: Vec<Option<Choice>>,
 }
 
-/// A CPU set, and the part of it with a low load if that is smaller.
+/// A CPU set, and its subset of CPUs with a low load if that subset is smaller.
 #[derive(Clone)]
 struct Choice {
     all: Rc<Cpus>,

@@ -50,7 +50,7 @@ fn queue_moves(placement: &mut Placement<'_>, search: &mut CpuSearch<'_>, queue:
 }
 
 /// Moves a queue that is far from its NIC or shares its CPU, together with the threads that mostly use it, if that
-/// lowers the cost. By themselves, the queue and the threads may keep each other where they are.
+/// lowers the cost. Moved alone, the queue would stay close to its threads, and the threads close to the queue.
 fn moves_with_threads(placement: &mut Placement<'_>, search: &mut CpuSearch<'_>, queue: usize) -> bool {
     let layout = placement.layout;
     let mostly_uses = |(thread, weight): &&(usize, f64)| {
