@@ -80,7 +80,8 @@ impl FixedIdentity {
         self.guest_name(host, &[PROGRAM, TARGET, WORK])
     }
 
-    /// The guest's name of the working directory. Other paths than those of [`Self::of_file`] are unchanged.
+    /// Like [`Self::of_file`], for the working directory: prefers the name of the initial working directory if several
+    /// directories are equally close.
     pub fn of_working_directory(&self, host: &Path) -> PathBuf {
         self.guest_name(host, &[WORK, PROGRAM, TARGET])
     }

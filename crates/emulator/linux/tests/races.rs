@@ -148,7 +148,7 @@ fn a_link_is_created_for_the_checked_file() {
     race.run(
         |guest, _| {
             let returned = guest.call(LINKAT, &[HERE, link, HERE, name, FOLLOW]);
-            // A host file keeps the name, and the test detects it.
+            // Remove the link to the guest's own file, which is empty. A link to a host file stays, and the test detects it.
             if returned == 0 && guest.directory.path().join("name").metadata().unwrap().len() == 0 {
                 guest.call(UNLINKAT, &[HERE, name, 0]);
             }

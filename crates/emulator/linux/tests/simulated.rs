@@ -169,7 +169,7 @@ fn a_futex_wait_without_a_wake_ends_at_its_timeout() {
 fn a_wake_operation_changes_the_second_futex() {
     let (mut guest, _) = started(1);
     let (first, second) = (guest.put(&[0; 4]), guest.put(&5u32.to_le_bytes()));
-    // Add 3; wake there if it was above 4.
+    // FUTEX_WAKE_OP: add 3 to the second futex, and wake its waiters if the old value was above 4.
     let operation = 1u64 << 28 | 4 << 24 | 3 << 12 | 4;
     assert_eq!(guest.call(98, &[first, 128 | 5, 1, 1, second, operation]), 0);
     assert_eq!(guest.bytes(second, 4), 8u32.to_le_bytes());

@@ -1,6 +1,6 @@
-//! Buffers for system call results: guest memory, or temporary memory that is copied to the guest afterwards. Source:
-//! what the kernel has done when a write to user memory fails: Linux fs/pipe.c, fs/eventfd.c, net/core/datagram.c,
-//! net/unix/af_unix.c, ipc/msg.c, ipc/mqueue.c, kernel/exit.c.
+//! Buffers for system call results: guest memory, or temporary memory that is copied to the guest afterwards. Source,
+//! for the data that a call has consumed when its write to user memory fails: Linux fs/pipe.c, fs/eventfd.c,
+//! net/core/datagram.c, net/unix/af_unix.c, ipc/msg.c, ipc/mqueue.c, kernel/exit.c.
 //!
 //! Pages from which code has been read are write-protected, so the host kernel fails to write to them (EFAULT). Some
 //! calls have consumed data by then: a datagram, an event counter, a child's status. For these, the kernel writes to

@@ -91,7 +91,7 @@ fn open(process: &Process, directory: u64, path: &[u8], how: OpenHow) -> Returne
             let path = absolute(process, directory as RawFd, path)?;
             let opened = match process.root.open(&path, how) {
                 Err(Errno(libc::ENOENT))
-                    if how.flags & O_CREAT != 0 && process.root.make_place_for(&path) =>
+                    if how.flags & O_CREAT != 0 && process.root.create_shm_folder_for(&path) =>
                 {
                     process.root.open(&path, how)
                 }
@@ -331,12 +331,12 @@ pub(crate) fn utimensat(thread: &mut Thread, [directory, path, times, flags, ..]
     )
 }
 
-/// Makes a host call that reads the file at a path, with its remaining arguments.
+/// Makes a host call that reads the file at a path. `rest` are the arguments after the path.
 fn read_path(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
     on_joined_path(number, ResolvedPath::find(thread, AT_FDCWD, path, follow)?, rest)
 }
 
-/// Makes a host call that changes the file at a path, with its remaining arguments.
+/// Makes a host call that changes the file at a path. `rest` are the arguments after the path.
 fn change(thread: &Thread, number: i64, path: u64, follow: Follow, rest: [u64; 4]) -> Returned {
     on_joined_path(number, ResolvedPath::find_to_change(thread, AT_FDCWD, path, follow)?, rest)
 }
@@ -441,7 +441,8 @@ pub(crate) fn remove_attribute(
     change(thread, number, path, follow, [name, 0, 0, 0])
 }
 
-/// Makes a host call that changes the file of a descriptor. The call refuses O_PATH descriptors.
+/// Makes a host call that changes the file of a descriptor; refuses O_PATH descriptors. `rest` are the arguments after
+/// the descriptor.
 fn change_open(thread: &Thread, number: i64, descriptor: u64, rest: [u64; 4]) -> Returned {
     let file = Changeable::of(&thread.process, descriptor)?;
     let [b, c, d, e] = rest;

@@ -243,7 +243,7 @@ fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
     let mut waiting = 0i32;
     // SAFETY: FIONREAD writes one integer.
     if unsafe { libc::ioctl(descriptor, libc::FIONREAD, &raw mut waiting) } != 0 {
-        return Err(last("look into a pipe"));
+        return Err(last("read the contents of a pipe"));
     }
     let mut contents = vec![0; waiting.max(0) as usize];
     if contents.is_empty() {
@@ -255,11 +255,15 @@ fn pipe_contents(descriptor: RawFd) -> Result<Vec<u8>, ImageError> {
     // SAFETY: the call takes no pointers; tee does not remove data.
     let copied = unsafe { libc::tee(descriptor, into.as_raw_fd(), contents.len(), libc::SPLICE_F_NONBLOCK) };
     if copied != contents.len() as isize {
-        return Err(last("look into a pipe"));
+        return Err(last("read the contents of a pipe"));
     }
     // SAFETY: the buffer has this many bytes, and this many are available.
     let bytes_read = unsafe { libc::read(copy.as_raw_fd(), contents.as_mut_ptr().cast(), contents.len()) };
-    if bytes_read == contents.len() as isize { Ok(contents) } else { Err(last("look into a pipe")) }
+    if bytes_read == contents.len() as isize {
+        Ok(contents)
+    } else {
+        Err(last("read the contents of a pipe"))
+    }
 }
 
 fn new_pipe() -> Result<(OwnedFd, OwnedFd), ImageError> {
@@ -341,7 +345,7 @@ impl Restorer {
                     false => duplicate_to(*of, image),
                 }
             }
-            // It is already open, or missing.
+            // The restoring process may have provided the pipe; otherwise the descriptor stays closed.
             FileKind::Outside => Ok(()),
             FileKind::Path(path, offset) => reopen_path(image, path, *offset),
             FileKind::Event(count, semaphore) => make_event(image, *count, *semaphore),
@@ -467,7 +471,7 @@ mod tests {
         let standard = [Some((status.st_dev, status.st_ino)), None, None];
         let path = file.path().canonicalize().unwrap().into_os_string().into_vec();
         assert_eq!(kind_of(reopened.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Path(path, 3));
-        // Without a name, it is the inherited file.
+        // A file without a name cannot be reopened, so it is restored as the inherited file.
         drop(file);
         assert_eq!(kind_of(reopened.as_raw_fd(), &standard, &[]).unwrap(), FileKind::Standard(0));
     }

@@ -219,8 +219,8 @@ impl Mapped {
                 (loaded.entry, loaded.bias)
             }
         };
-        // As in the kernel, the heap of a PIE without a dynamic linker is where other PIEs are loaded: other mappings
-        // follow the program itself.
+        // As in the kernel, the heap of a PIE without a dynamic linker is where other PIEs are loaded, because other
+        // mappings may follow the program itself.
         let is_alone = program.image.relocatable && interpreter.is_none();
         space.set_heap_start(if is_alone { preferred } else { loaded.end });
         let is_translated = architecture.is_translated();

@@ -191,8 +191,8 @@ pub(crate) fn recvmmsg(thread: &mut Thread, arguments: Arguments) -> Returned {
     let waits_for_one = flags as i32 & libc::MSG_WAITFORONE != 0;
     let flags = flags & !(libc::MSG_WAITFORONE as u64);
     let receive_one = |index, address| {
-        let patience = if waits_for_one && index > 0 { libc::MSG_DONTWAIT as u64 } else { 0 };
-        receive(thread, socket, address, flags | patience)
+        let nonblocking = if waits_for_one && index > 0 { libc::MSG_DONTWAIT as u64 } else { 0 };
+        receive(thread, socket, address, flags | nonblocking)
     };
     for_each_message(thread, entries, count, receive_one, || {
         deadline.is_some_and(|deadline| Instant::now() >= deadline)

@@ -18,7 +18,7 @@ const PACKET_FANOUT_DATA: i32 = 22;
 /// BPF_MAXINSNS.
 const MAX_FILTER_INSTRUCTIONS: u64 = 4096;
 /// sizeof(struct sock_filter).
-const FILTER_STEP_BYTES: u64 = 8;
+const FILTER_INSTRUCTION_BYTES: u64 = 8;
 
 /// Levels whose options contain no pointers, with the exceptions below.
 const LEVELS: &[i32] = &[
@@ -63,11 +63,14 @@ pub(crate) fn setsockopt(thread: &mut Thread, arguments: Arguments) -> Returned 
     let filter: [u64; 2];
     let host = if is_filter && length == 16 {
         // struct sock_fprog: the number of instructions and their address.
-        let steps = u64::from(memory.load::<u16>(value)?);
-        if steps > MAX_FILTER_INSTRUCTIONS {
+        let instructions = u64::from(memory.load::<u16>(value)?);
+        if instructions > MAX_FILTER_INSTRUCTIONS {
             return Err(Errno(libc::EINVAL));
         }
-        filter = [steps, buffer(memory, memory.load(value.wrapping_add(8))?, steps * FILTER_STEP_BYTES)?];
+        filter = [
+            instructions,
+            buffer(memory, memory.load(value.wrapping_add(8))?, instructions * FILTER_INSTRUCTION_BYTES)?,
+        ];
         filter.as_ptr() as u64
     } else if is_filter {
         return Err(Errno(libc::EINVAL));

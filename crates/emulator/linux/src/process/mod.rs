@@ -211,7 +211,8 @@ impl Process {
         self.signal_return.load(Ordering::Relaxed)
     }
 
-    /// The program's name as it was started, truncated as in the kernel: of a link or script, not of what it leads to.
+    /// The name by which the program was started, truncated as in the kernel. For a link or script, this is not the name of
+    /// its target or interpreter.
     pub(crate) fn short_name(&self) -> String {
         let name = self.config.program.file_name().map(|name| name.to_string_lossy().into_owned());
         name.unwrap_or_default().chars().take(15).collect()

@@ -103,7 +103,7 @@ impl Root {
 
     /// Makes /dev/shm inside the root if `path` is in that folder. Linux systems have it for shared memory and
     /// semaphores of shm_open(3) and sem_open(3), unpacked packages do not. Returns whether the folder was created.
-    pub fn make_place_for(&self, path: &[u8]) -> bool {
+    pub fn create_shm_folder_for(&self, path: &[u8]) -> bool {
         let Some(confined) = self.confined.as_ref().filter(|_| path.starts_with(b"/dev/shm/")) else {
             return false;
         };

@@ -160,12 +160,12 @@ pub trait Scheduler: Send + Sync {
     /// Notifies the scheduler that the running thread may have made files ready for which other threads wait.
     fn files_changed(&self);
 
-    /// Ends all threads except the running thread `thread`, which executes another program. They execute no more
-    /// instructions. A thread in a host call ends when the call returns. Returns the numbers of these threads.
+    /// Ends all threads except the running thread `thread`, which calls execve(2). The others execute no more
+    /// instructions; a thread in a host call ends when the call returns. Returns the numbers of the ended threads.
     fn retire_others(&self, thread: ThreadNumber) -> Vec<ThreadNumber>;
 
-    /// Waits until the retired threads have left the host's calls, and makes `thread` the first and only thread, with
-    /// number 0, its core and its time.
+    /// Waits until the retired threads have returned from calls of the host, and makes `thread` the only thread. The thread
+    /// gets number 0 and keeps its core and its time.
     fn become_only(&self, thread: ThreadNumber);
 
     /// Makes `thread` the handler of a device's interrupts, which runs first on its core. Returns the core number.
@@ -225,8 +225,7 @@ pub struct Simulation {
 }
 
 impl Simulation {
-    /// The state for the program in `memory`, which replaces the program of `self`. Clocks, random numbers and the
-    /// timers that survive execve(2) continue.
+    /// The state after execve(2) for the new program in `memory`. The clock and the random numbers continue from `self`.
     pub(crate) fn succeeded_by(&self, config: &SimulationConfig, memory: &GuestMemory) -> Self {
         Self {
             random: Mutex::new(SplitMix64::new(self.random_state())),
@@ -237,7 +236,8 @@ impl Simulation {
         }
     }
 
-    /// Takes over the timers and scheduling attributes of `thread` in `previous`, which has executed this program.
+    /// Takes over the timers that survive execve(2), and the scheduling attributes of `thread`, from `previous`, the state
+    /// before the call.
     pub(crate) fn take_over(&self, previous: &Self, thread: ThreadNumber) {
         let timers = std::mem::take(&mut *previous.timers.lock().ignore_poison());
         *self.timers.lock().ignore_poison() = timers.kept_across_exec();

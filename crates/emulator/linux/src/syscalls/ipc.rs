@@ -29,7 +29,8 @@ const SHM_READ_ONLY: u64 = 0o10_000;
 const SHM_EXECUTE: u64 = 0o100_000;
 const SHM_ROUND: u64 = 0o20_000;
 
-/// The argument of a msgctl or shmctl command below 11; the two calls have these commands in common. `bytes` is the size of the largest structure.
+/// The argument of a msgctl or shmctl command below 11; the two calls have these commands in common. `bytes` is the size
+/// of the largest structure.
 fn common(command: i32, bytes: u64) -> Option<Argument> {
     match command {
         libc::IPC_RMID => Some(Argument::Number),

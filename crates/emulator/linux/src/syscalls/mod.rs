@@ -36,7 +36,7 @@ const A7: u8 = 11;
 pub(crate) enum Action {
     /// Forwards it to the host's call of this number, which does not block.
     Host(i64),
-    /// Forwards it to the host's call of this number, which may block for this condition.
+    /// Forwards it to the host's call of this number, which may block until the condition holds.
     Waits(i64, BlockingCondition),
     /// A function that returns a0.
     Call(fn(&mut Thread, [u64; 6]) -> Result<u64, Errno>),
@@ -235,7 +235,7 @@ impl Thread {
         completion
     }
 
-    /// Names a system call that does not exist, once.
+    /// Reports a system call that is not implemented. Each number is reported once.
     fn report_missing_call(&self, number: u64) {
         let Some(sink) = &self.process.config.diagnostics else { return };
         let mut reported_calls = self.process.reported_calls.lock().ignore_poison();
