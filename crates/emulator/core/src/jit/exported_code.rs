@@ -8,7 +8,7 @@ use longma_loongarch::{decode, encode};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    PlacedRegion, Translator, Work,
+    PlacedRegion, TranslationState, Translator,
     allocation::Allocation,
     code_cache::LINE_BYTES,
     cross_modification::serialise_all,
@@ -45,14 +45,19 @@ struct ExportedRegion {
 }
 
 impl ExportedRegion {
-    fn of(retained: &Retained, placed: &PlacedRegion, translator: &Translator, work: &Work) -> Option<Self> {
+    fn of(
+        retained: &Retained,
+        placed: &PlacedRegion,
+        translator: &Translator,
+        state: &TranslationState,
+    ) -> Option<Self> {
         let offset = |host: u64| u32::try_from(host.checked_sub(translator.cache_range.start)?).ok();
         let range = |piece: &Range<u64>| Some(offset(piece.start)?..offset(piece.end)?);
         let code = offset(placed.code.start)?;
         let entries = translator.entries.read().ok()?;
         let entry = |pc: &u64| Some((*pc, offset(*entries.get(pc)?)?));
         let link = |number: &usize| {
-            let link = work.links.get(*number)?;
+            let link = state.links.get(*number)?;
             Some((offset(link.displacement)?, link.target, offset(link.unlinked)?))
         };
         let block = |(guest, host): &(Range<u64>, u64)| {
@@ -138,38 +143,38 @@ impl Translator {
         if self.config.counting.is_some() || self.config.tracing.is_some() {
             return None;
         }
-        let work = self.work.lock().expect("no panic while held");
-        if work.cache.belongs_to_parent() {
+        let state = self.state.lock().expect("no panic while held");
+        if state.cache.belongs_to_parent() {
             return None;
         }
         let placed = self.placed.read().expect("no panic while held");
         let region = |retained: &Retained| {
             let placed = placed.get(&retained.pieces.first()?.end)?;
-            ExportedRegion::of(retained, placed, self, &work)
+            ExportedRegion::of(retained, placed, self, &state)
         };
-        let regions = work.regions.all().map(region).collect::<Option<_>>()?;
-        let code = work.cache.written().to_vec();
+        let regions = state.regions.all().map(region).collect::<Option<_>>()?;
+        let code = state.cache.written().to_vec();
         Some((ExportedRegions { shared: self.trampoline_offsets(), used: code.len() as u32, regions }, code))
     }
 
     /// Imports code that another process exported, before anything has been translated. Returns false, and imports
     /// nothing, if it does not fit.
     pub fn import(&self, exported: &ExportedRegions, code: &[u8]) -> bool {
-        let mut work = self.lock();
-        let own_bytes = work.cache.written().len();
+        let mut state = self.lock();
+        let own_bytes = state.cache.written().len();
         let space = own_bytes as u32..exported.used;
-        let fits = !work.cache.belongs_to_parent()
+        let fits = !state.cache.belongs_to_parent()
             && self.config.counting.is_none()
             && self.config.tracing.is_none()
-            && work.regions.all().next().is_none()
+            && state.regions.all().next().is_none()
             && exported.shared == self.trampoline_offsets()
             && code.len() == exported.used as usize
             && own_bytes <= code.len()
             && exported.regions.iter().all(|region| region.is_sound(&space));
-        if !fits || !work.cache.extend(&code[own_bytes..]) {
+        if !fits || !state.cache.extend(&code[own_bytes..]) {
             return false;
         }
-        exported.regions.iter().for_each(|region| self.import_region(&mut work, region));
+        exported.regions.iter().for_each(|region| self.import_region(&mut state, region));
         serialise_all();
         let mut entries = self.entries.write().expect("no panic while held");
         entries.reserve(exported.regions.iter().map(|region| region.blocks.len()).sum());
@@ -187,7 +192,7 @@ impl Translator {
         self.cache_range.start + u64::from(offset)
     }
 
-    fn import_region(&self, work: &mut Work, exported: &ExportedRegion) {
+    fn import_region(&self, state: &mut TranslationState, exported: &ExportedRegion) {
         let pieces: Vec<Range<u64>> =
             exported.pieces.iter().map(|piece| self.host(piece.start)..self.host(piece.end)).collect();
         let code = pieces[0].clone();
@@ -195,7 +200,7 @@ impl Translator {
         for (site, word) in &exported.interpreter_calls {
             let Some(interpreter_call) = decode(*word).map(InterpreterCall::new) else { continue };
             let address = std::ptr::from_ref(&*interpreter_call) as u64;
-            work.cache.overwrite(*site as usize, &address.to_le_bytes());
+            state.cache.overwrite(*site as usize, &address.to_le_bytes());
             interpreter_calls.push(PlacedInterpreterCall {
                 interpreter_call,
                 site: (self.host(*site) - code.start) as usize,
@@ -209,7 +214,7 @@ impl Translator {
         };
         self.placed.write().expect("no panic while held").insert(code.end, placed);
         let links = exported.links.iter().map(|(displacement, target, unlinked)| {
-            work.links.add(Link {
+            state.links.add(Link {
                 displacement: self.host(*displacement),
                 target: *target,
                 unlinked: self.host(*unlinked),
@@ -217,7 +222,7 @@ impl Translator {
         });
         let links = links.collect();
         let block = |(pc, bytes, place): &(u64, u32, u32)| (*pc..pc + u64::from(*bytes), self.host(*place));
-        work.regions.add(Retained {
+        state.regions.add(Retained {
             allocation: exported.allocation.clone(),
             blocks: exported.blocks.iter().map(block).collect(),
             entries: exported.entries.iter().map(|(pc, _)| *pc).collect(),

@@ -104,7 +104,7 @@ pub(crate) struct PlacedRegion {
 
 /// The translated code of one process.
 pub(crate) struct Translator {
-    work: Mutex<Work>,
+    state: Mutex<TranslationState>,
     /// Host entry points by guest address, for jumps that use the canonical mapping; or [`NO_ENTRY_YET`]. Untranslated
     /// code has no entry, because lookups of cold code are frequent.
     entries: RwLock<FxHashMap<u64, u64>>,
@@ -121,7 +121,7 @@ pub(crate) struct Translator {
 }
 
 /// The state that translation changes, under one lock.
-struct Work {
+struct TranslationState {
     cache: CodeCache,
     links: Links,
     regions: Regions,
@@ -141,7 +141,7 @@ impl Translator {
         serialise_all();
         Ok(Self {
             cache_range: cache.range(),
-            work: Mutex::new(Work {
+            state: Mutex::new(TranslationState {
                 cache,
                 links: Links::default(),
                 regions: Regions::default(),
@@ -158,9 +158,9 @@ impl Translator {
 
     /// Whether there is no space for another region.
     pub fn is_full(&self) -> bool {
-        let mut work = self.lock();
-        self.reclaim(&mut work);
-        !work.cache.belongs_to_parent() && work.cache.free_bytes() < MAX_REGION_BYTES
+        let mut state = self.lock();
+        self.reclaim(&mut state);
+        !state.cache.belongs_to_parent() && state.cache.free_bytes() < MAX_REGION_BYTES
     }
 
     /// The host address for returns that the return stack does not predict.
@@ -216,36 +216,36 @@ impl Translator {
         is_current: impl FnOnce() -> bool,
     ) -> Option<u64> {
         perturb();
-        let mut work = self.lock();
-        if !is_current() || work.cache.belongs_to_parent() {
+        let mut state = self.lock();
+        if !is_current() || state.cache.belongs_to_parent() {
             return None;
         }
         if let Some(host) = self.entry(pc) {
             return Some(host);
         }
-        let region = Region::form(pc, profile, |block| work.regions.copies(block));
+        let region = Region::form(pc, profile, |block| state.regions.copies(block));
         if region.blocks.binary_search_by_key(&pc, |b| b.start).is_err() {
             return None;
         }
-        self.reclaim(&mut work);
-        if work.cache.free_bytes() < MAX_REGION_BYTES {
+        self.reclaim(&mut state);
+        if state.cache.free_bytes() < MAX_REGION_BYTES {
             return None;
         }
-        Some(self.place(&mut work, &region))
+        Some(self.place(&mut state, &region))
     }
 
     /// Takes the main lock. A forked child gets private memory here if the host has enough; otherwise the cache [still
     /// belongs to the parent](CodeCache::belongs_to_parent) and must not be written.
-    fn lock(&self) -> MutexGuard<'_, Work> {
-        let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.take_private_copy().is_ok() && work.cache.is_empty() {
+    fn lock(&self) -> MutexGuard<'_, TranslationState> {
+        let mut state = self.state.lock().expect("no panic while held");
+        if state.cache.take_private_copy().is_ok() && state.cache.is_empty() {
             // The trampolines get the same addresses again, because they are written first.
-            Trampolines::write(&mut |code| work.cache.insert(code).start);
+            Trampolines::write(&mut |code| state.cache.insert(code).start);
             serialise_all();
         }
-        let left = if work.cache.belongs_to_parent() { INTERPRETED_BEFORE_COPY } else { 0 };
+        let left = if state.cache.belongs_to_parent() { INTERPRETED_BEFORE_COPY } else { 0 };
         self.to_interpret.store(left, Ordering::Relaxed);
-        work
+        state
     }
 
     /// Whether the code must not be run or extended yet. The caller then interprets a block.
@@ -260,7 +260,7 @@ impl Translator {
         }
     }
 
-    fn place(&self, work: &mut Work, region: &Region) -> u64 {
+    fn place(&self, state: &mut TranslationState, region: &Region) -> u64 {
         let emitted = emit::emit(
             region,
             EmitContext {
@@ -286,7 +286,7 @@ impl Translator {
             interpreter_calls,
             ..
         } = emitted;
-        let code = work.cache.insert(&code);
+        let code = state.cache.insert(&code);
         let start = code.start;
         let host = start + entry as u64;
         let placed =
@@ -298,7 +298,7 @@ impl Translator {
             let guest = block.start..block.start + 4 * block.instructions.len() as u64;
             Some((guest, start + *positions.get(&block.start)? as u64))
         });
-        let Work { cache, links: all_links, .. } = &mut *work;
+        let TranslationState { cache, links: all_links, .. } = &mut *state;
         let links = links.into_iter().map(|link| {
             let (displacement, unlinked) = (start + link.displacement as u64, start + link.unlinked as u64);
             if let Some(host) = self.entry(link.target) {
@@ -320,26 +320,26 @@ impl Translator {
             entries.entry(guest.start).or_insert(NO_ENTRY_YET);
         }
         drop(entries);
-        work.regions.add(retained);
-        self.publish(work, region.entry, host);
+        state.regions.add(retained);
+        self.publish(state, region.entry, host);
         host
     }
 
     /// Makes `host`, which has just been written, the code of `pc`, and links pending jumps to it.
-    fn publish(&self, work: &mut Work, pc: u64, host: u64) {
+    fn publish(&self, state: &mut TranslationState, pc: u64, host: u64) {
         serialise_all();
         self.address_filter.add(pc);
         self.entries.write().expect("no panic while held").insert(pc, host);
-        work.links.to(pc).for_each(|link| work.cache.redirect(link.displacement, host));
+        state.links.to(pc).for_each(|link| state.cache.redirect(link.displacement, host));
     }
 
     /// Creates an entry point from the canonical mapping to a block inside a region.
     fn make_side_entry(&self, pc: u64) -> Option<u64> {
-        let mut work = self.lock();
+        let mut state = self.lock();
         if let Some(host) = self.entry(pc) {
             return Some(host);
         }
-        let Work { cache, regions, .. } = &mut *work;
+        let TranslationState { cache, regions, .. } = &mut *state;
         let (block, region) = regions.block(pc)?;
         if cache.belongs_to_parent() || cache.free_bytes() < MAX_REGION_BYTES {
             return None;
@@ -349,7 +349,7 @@ impl Translator {
         let host = code.start;
         region.entries.push(pc);
         region.pieces.push(code);
-        self.publish(&mut work, pc, host);
+        self.publish(&mut state, pc, host);
         Some(host)
     }
 
@@ -357,23 +357,23 @@ impl Translator {
     /// ascending, and the removed regions. Threads leave the old code at their next safe point. The code stays in place
     /// until all threads have left the regions, which the caller passes to [`Translator::retire`].
     pub fn invalidate(&self, range: &Range<u64>) -> (Vec<u64>, Vec<Retained>) {
-        let mut work = self.lock();
-        if work.cache.belongs_to_parent() {
+        let mut state = self.lock();
+        if state.cache.belongs_to_parent() {
             // Jumps in the parent's memory cannot be patched. Remove all code, which this process has not run yet.
-            return (self.remove_all(&mut work), Vec::new());
+            return (self.remove_all(&mut state), Vec::new());
         }
-        let old = work.regions.remove(range);
+        let old = state.regions.remove(range);
         if old.is_empty() {
             return (Vec::new(), old);
         }
         for link in old.iter().flat_map(|region| &region.links) {
-            work.links.remove(*link);
+            state.links.remove(*link);
         }
         let mut invalidated: Vec<u64> =
             old.iter().flat_map(|region| region.entries.iter().copied()).collect();
         invalidated.sort_unstable();
         let mut entries = self.entries.write().expect("no panic while held");
-        let Work { cache, links, regions, .. } = &mut *work;
+        let TranslationState { cache, links, regions, .. } = &mut *state;
         for pc in old.iter().flat_map(|region| &region.blocks).map(|(guest, _)| guest.start) {
             if entries.get(&pc) == Some(&NO_ENTRY_YET) && regions.block(pc).is_none() {
                 entries.remove(&pc);
@@ -389,7 +389,7 @@ impl Translator {
         }
         serialise_all();
         drop(entries);
-        drop(work);
+        drop(state);
         perturb();
         (invalidated, old)
     }
@@ -402,36 +402,36 @@ impl Translator {
     }
 
     /// Frees the memory of removed regions that no core can be executing.
-    fn reclaim(&self, work: &mut Work) {
-        if work.retired.is_empty() {
+    fn reclaim(&self, state: &mut TranslationState) {
+        if state.retired.is_empty() {
             return;
         }
         let processed = self.config.readers.processed_by_all();
         let mut placed = self.placed.write().expect("no panic while held");
-        while work.retired.front().is_some_and(|(changes, _)| *changes <= processed) {
-            let Some((_, region)) = work.retired.pop_front() else { break };
+        while state.retired.front().is_some_and(|(changes, _)| *changes <= processed) {
+            let Some((_, region)) = state.retired.pop_front() else { break };
             placed.remove(&region.pieces[0].end);
-            region.pieces.into_iter().for_each(|piece| work.cache.remove(piece));
+            region.pieces.into_iter().for_each(|piece| state.cache.remove(piece));
         }
     }
 
     /// Runs in a forked child: the code is copied on first use. Returns the guest addresses that lost their
     /// translations.
     fn adopt_in_child(&self) -> Vec<u64> {
-        let mut work = self.work.lock().expect("no panic while held");
-        if work.cache.adopt_in_child() {
+        let mut state = self.state.lock().expect("no panic while held");
+        if state.cache.adopt_in_child() {
             self.to_interpret.store(INTERPRETED_BEFORE_COPY, Ordering::Relaxed);
             return Vec::new();
         }
         self.to_interpret.store(1, Ordering::Relaxed);
-        self.remove_all(&mut work)
+        self.remove_all(&mut state)
     }
 
     /// Removes all code in a forked child that has not run any of it. Returns the guest addresses that had entry
     /// points.
-    fn remove_all(&self, work: &mut Work) -> Vec<u64> {
-        work.cache.clear();
-        (work.links, work.regions, work.retired) = Default::default();
+    fn remove_all(&self, state: &mut TranslationState) -> Vec<u64> {
+        state.cache.clear();
+        (state.links, state.regions, state.retired) = Default::default();
         self.placed.write().expect("no panic while held").clear();
         let mut invalidated: Vec<u64> =
             self.entries.write().expect("no panic while held").drain().map(|(pc, _)| pc).collect();
@@ -441,6 +441,6 @@ impl Translator {
 
     /// Saves the code that a forked child needs. Call it before the fork, while no other thread holds a lock.
     pub fn prepare_fork(&self) {
-        self.work.lock().expect("no panic while held").cache.save_for_child();
+        self.state.lock().expect("no panic while held").cache.save_for_child();
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct Region {
 
 impl Region {
     /// Collects the executed blocks reachable from `entry`. `copies` returns the number of regions that contain a
-    /// block. Of these blocks, the region contains only those in loops with new ones.
+    /// block. A block that other regions contain is included only if it leads to a new block.
     pub fn form(entry: u64, profile: &impl Profile, copies: impl Fn(u64) -> u32) -> Self {
         let mut collected: Vec<(Block, u32)> = Vec::new();
         let mut pending = vec![entry];

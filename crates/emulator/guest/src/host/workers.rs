@@ -15,7 +15,7 @@ use super::stacks::Stack;
 type Work = Box<dyn FnOnce() + Send>;
 
 /// The arguments of a new thread.
-struct Start {
+struct ThreadArguments {
     work: Work,
     stack: Stack,
     /// Receives the thread id.
@@ -23,16 +23,16 @@ struct Start {
 }
 
 /// A thread that has finished its work and is about to exit. Its stack is in use until it is joined.
-struct Ended {
+struct EndedThread {
     /// A pointer in some C libraries.
     thread: libc::pthread_t,
     stack: Stack,
 }
 
 // SAFETY: any thread may join another (pthread_join(3)), and a stack is plain memory.
-unsafe impl Send for Ended {}
+unsafe impl Send for EndedThread {}
 
-static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
+static ENDED: Mutex<Vec<EndedThread>> = Mutex::new(Vec::new());
 
 /// Runs `work` on a new host thread with a stack of `stack_bytes` bytes and returns the thread id (gettid(2)). It does
 /// not wait until the thread runs, which would cost a scheduler round trip on a busy host.
@@ -43,7 +43,7 @@ pub fn spawn(stack_bytes: usize, work: impl FnOnce() + Send + 'static) -> io::Re
     let stack = Stack::allocate(stack_bytes)?;
     let memory = stack.usable();
     let id = Arc::new(AtomicI32::new(0));
-    let start = Box::into_raw(Box::new(Start { work: Box::new(work), stack, id: id.clone() }));
+    let start = Box::into_raw(Box::new(ThreadArguments { work: Box::new(work), stack, id: id.clone() }));
     // While this lock is held, no thread joins the new one, so its pthread_t stays valid for `id_of`.
     let _no_thread_ends = ENDED.lock().ignore_poison();
     let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
@@ -85,14 +85,14 @@ unsafe fn id_of(thread: libc::pthread_t) -> Option<i32> {
 
 extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: `spawn` allocated it for this thread.
-    let Start { work, stack, id } = *unsafe { Box::from_raw(start.cast::<Start>()) };
+    let ThreadArguments { work, stack, id } = *unsafe { Box::from_raw(start.cast::<ThreadArguments>()) };
     // SAFETY: the call takes no arguments.
     id.store(unsafe { libc::gettid() }, Ordering::Release);
     work();
     collect();
     // SAFETY: the call takes no arguments.
     let thread = unsafe { libc::pthread_self() };
-    ENDED.lock().ignore_poison().push(Ended { thread, stack });
+    ENDED.lock().ignore_poison().push(EndedThread { thread, stack });
     std::ptr::null_mut()
 }
 
@@ -100,7 +100,7 @@ extern "C" fn begin(start: *mut libc::c_void) -> *mut libc::c_void {
 /// short.
 fn collect() {
     let ended = std::mem::take(&mut *ENDED.lock().ignore_poison());
-    for Ended { thread, stack } in ended {
+    for EndedThread { thread, stack } in ended {
         // SAFETY: the thread is joinable, and removing it from the list makes this the only join.
         unsafe { libc::pthread_join(thread, std::ptr::null_mut()) };
         drop(stack);

@@ -45,7 +45,7 @@ impl Emitter<'_> {
                 self.vector_write(i.d, to);
             }
             Op::Vaesmc => {
-                // The last round of decryption undoes all of a round of encryption but the mixing of columns.
+                // The last decryption round undoes an encryption round, except for the mixing of columns.
                 let from = self.vector_read(i.j, A);
                 self.a.op3(PXOR.of(false), B, B, B);
                 self.a.op3(last_back, A, from, B);

@@ -364,7 +364,7 @@ impl Emitter<'_> {
     /// Rounds without recording inexact results.
     fn round_exactly(&mut self, i: &Instruction, code: Pair, is_wide: bool) {
         const NEVER_INEXACT: i32 = 8;
-        // By MXCSR, or by the host's number of the mode.
+        // The host's number of the rounding mode, or 4 for MXCSR's mode.
         let mode = [0, 3, 2, 1].get(i.imm as usize).copied().unwrap_or(4);
         let from = self.vector_source(i.j, is_wide);
         let to = sized(self.vector_target(i.d, A), is_wide);

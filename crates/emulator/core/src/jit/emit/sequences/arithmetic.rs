@@ -3,7 +3,7 @@
 use super::super::host_vectors::*;
 use super::compare::{COMPARE_EQUAL, COMPARE_GREATER, max_instruction, min_instruction, with_constant};
 use super::shift::{RIGHT, RIGHT_SIGNED};
-use super::steps::{Location, Location::*, Step::*};
+use super::steps::{HostStep::*, Location, Location::*};
 use super::{Element, Mnemonic, Steps};
 
 pub(super) const ADD: [Pair; 4] = [PADDB, PADDW, PADDD, PADDQ];

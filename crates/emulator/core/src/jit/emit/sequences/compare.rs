@@ -1,7 +1,7 @@
 //! Sequences for comparisons, maximum, minimum and saturation.
 
 use super::super::host_vectors::*;
-use super::steps::{Location, Location::*, Step, Step::*};
+use super::steps::{HostStep, HostStep::*, Location, Location::*};
 use super::{Element, Mnemonic, Steps};
 
 pub(super) const COMPARE_EQUAL: [Pair; 4] = [PCMPEQB, PCMPEQW, PCMPEQD, PCMPEQQ];
@@ -43,7 +43,7 @@ pub(super) fn steps(mnemonic: &Mnemonic<'_>) -> Option<Steps> {
 }
 
 /// Prepends the constant that the steps use.
-pub(super) fn with_constant(constant: Step, mut steps: Steps) -> Option<Steps> {
+pub(super) fn with_constant(constant: HostStep, mut steps: Steps) -> Option<Steps> {
     steps.insert(0, constant);
     Some(steps)
 }
@@ -98,7 +98,7 @@ fn min_max(element: Element, k: Location, host: Option<Pair>, is_max: bool) -> O
 }
 
 /// Selects the maximum or minimum of j and k, where C is the result of j > k.
-fn select(k: Location, is_max: bool) -> Step {
+fn select(k: Location, is_max: bool) -> HostStep {
     if is_max { Blend(D, k, J, C) } else { Blend(D, J, k, C) }
 }
 

@@ -3,7 +3,7 @@
 use iced_x86::Code;
 
 use super::super::host_vectors::*;
-use super::steps::{Location::*, Step::*};
+use super::steps::{HostStep::*, Location::*};
 use super::{Mnemonic, Steps};
 
 /// A shuffle that copies the upper doubleword to both positions.

@@ -15,7 +15,7 @@ mod widening;
 use iced_x86::{Code, Register};
 use longma_loongarch::Instruction;
 
-use self::steps::{Location, Step, scratch_for_left};
+use self::steps::{HostStep, Location, scratch_for_left};
 use super::{
     Arg, Emitter,
     host_vectors::{MOVDQU, PBLENDVB, PBROADCASTQ, PCMPEQD, PXOR},
@@ -24,7 +24,7 @@ use super::{
 use crate::jit::registers::wide;
 
 /// The host sequence for an instruction.
-type Steps = Vec<Step>;
+type Steps = Vec<HostStep>;
 
 /// The element type that an instruction works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,41 +111,41 @@ impl Emitter<'_> {
         true
     }
 
-    fn step(&mut self, i: &Instruction, step: &Step, after: &[Step], is_wide: bool) {
+    fn step(&mut self, i: &Instruction, step: &HostStep, after: &[HostStep], is_wide: bool) {
         let target = match step.to() {
             Location::D => self.vector_target(i.d, Register::XMM0),
             scratch => scratch_register(scratch),
         };
         let to = sized(target, is_wide);
         match *step {
-            Step::Splat(_, value) => self.splat(target, value, is_wide),
-            Step::Pattern(_, value) => self.pattern(target, value, is_wide),
-            Step::Move(_, from) => {
+            HostStep::Splat(_, value) => self.splat(target, value, is_wide),
+            HostStep::Pattern(_, value) => self.pattern(target, value, is_wide),
+            HostStep::Move(_, from) => {
                 let from = self.operand(i, from, is_wide);
                 self.a.op2(MOVDQU.of(is_wide), to, from);
             }
-            Step::Two(code, _, _, right) => {
+            HostStep::Two(code, _, _, right) => {
                 let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
                 self.a.op3(code.of(is_wide), to, left, right);
             }
-            Step::Choose(code, _, _, right, choice) => {
+            HostStep::Choose(code, _, _, right, choice) => {
                 let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
                 self.a.op4(code.of(is_wide), to, left, right, choice);
             }
-            Step::Blend(_, _, right, mask) => {
+            HostStep::Blend(_, _, right, mask) => {
                 let (left, right) = (self.left(i, step, after, is_wide), self.operand(i, right, is_wide));
                 let mask = sized(scratch_register(mask), is_wide);
                 self.a.op4(PBLENDVB.of(is_wide), to, left, right, mask);
             }
-            Step::Shift(code, _, _, count) => {
+            HostStep::Shift(code, _, _, count) => {
                 let left = self.left(i, step, after, is_wide);
                 self.a.op3(code.of(is_wide), to, left, count);
             }
-            Step::One(code, _, from, choice) => {
+            HostStep::One(code, _, from, choice) => {
                 let from = self.operand(i, from, is_wide);
                 self.a.op3(code.of(is_wide), to, from, choice);
             }
-            Step::Narrow(code, _, from) => {
+            HostStep::Narrow(code, _, from) => {
                 let from = self.operand(i, from, false);
                 self.a.op2(code, target, from);
             }
@@ -176,7 +176,7 @@ impl Emitter<'_> {
     }
 
     /// The left operand of a step, loaded into a register if necessary.
-    fn left(&mut self, i: &Instruction, step: &Step, after: &[Step], is_wide: bool) -> Register {
+    fn left(&mut self, i: &Instruction, step: &HostStep, after: &[HostStep], is_wide: bool) -> Register {
         let location = step.left().expect("a step with a left operand");
         if location.is_scratch() {
             return sized(scratch_register(location), is_wide);

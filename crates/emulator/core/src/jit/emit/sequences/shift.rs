@@ -2,7 +2,7 @@
 
 use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
-use super::steps::{Location, Location::*, Step::*};
+use super::steps::{HostStep::*, Location, Location::*};
 use super::{Element, Mnemonic, Steps};
 
 pub(super) const LEFT: [Pair; 4] = [PSLLW, PSLLW, PSLLD, PSLLQ];

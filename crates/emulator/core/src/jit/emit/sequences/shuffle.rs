@@ -1,7 +1,7 @@
 //! Sequences that permute elements.
 
 use super::super::host_vectors::*;
-use super::steps::{Location::*, Step::*};
+use super::steps::{HostStep::*, Location::*};
 use super::{Element, Mnemonic, Steps};
 
 /// The byte indices 0 to 15.

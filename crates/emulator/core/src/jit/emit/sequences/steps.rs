@@ -1,4 +1,4 @@
-//! The steps of host sequences, and their register requirements.
+//! The host instructions of sequences, and the scratch registers that they need.
 
 use iced_x86::Code;
 
@@ -32,7 +32,7 @@ impl Location {
 
 /// A host instruction, or the instructions that load a constant. The first location is the destination.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Step {
+pub(super) enum HostStep {
     /// `to = from`
     Move(Location, Location),
     /// `to = left op right`
@@ -53,7 +53,7 @@ pub(super) enum Step {
     Pattern(Location, u128),
 }
 
-impl Step {
+impl HostStep {
     pub fn to(&self) -> Location {
         match *self {
             Self::Move(to, ..)
@@ -95,7 +95,7 @@ impl Step {
 }
 
 /// Whether `steps` still read the value in `location`.
-pub(super) fn is_live(steps: &[Step], location: Location) -> bool {
+pub(super) fn is_live(steps: &[HostStep], location: Location) -> bool {
     for step in steps {
         if step.reads(location) {
             return true;
@@ -109,7 +109,7 @@ pub(super) fn is_live(steps: &[Step], location: Location) -> bool {
 
 /// A free scratch register for the left operand of `step`, in case that operand is in memory. `after` holds the
 /// following steps.
-pub(super) fn scratch_for_left(step: &Step, after: &[Step]) -> Option<Location> {
+pub(super) fn scratch_for_left(step: &HostStep, after: &[HostStep]) -> Option<Location> {
     let is_read = |location| step.memory_operands().contains(&Some(location));
     let to = step.to();
     if to.is_scratch() && !is_read(to) {

@@ -3,7 +3,7 @@
 use super::super::host_vectors::*;
 use super::arithmetic::{ADD, SUBTRACT};
 use super::shift::{LEFT, RIGHT, RIGHT_SIGNED};
-use super::steps::{Location, Location::*, Step::*};
+use super::steps::{HostStep::*, Location, Location::*};
 use super::{Element, Mnemonic, Steps};
 
 const LOWER: [Pair; 3] = [PUNPCKLBW, PUNPCKLWD, PUNPCKLDQ];
