@@ -1,4 +1,4 @@
-//! The names of functions as their source has them. Source: the Itanium C++ ABI, section 5.1 (mangling); Rust RFC 2603
+//! Demangles the names of functions. Source: the Itanium C++ ABI, section 5.1 (mangling); Rust RFC 2603
 //! (symbol names v0). cpp_demangle and rustc-demangle implement them.
 
 use std::fmt::{self, Write};
@@ -8,11 +8,11 @@ use cpp_demangle::{DemangleOptions, Symbol};
 /// Longer names are truncated: a hostile mangled name may expand to gigabytes.
 const MAX_NAME_BYTES: usize = 4096;
 
-/// The name of a symbol as the source has it; the symbol itself if it is not mangled.
+/// The demangled name of a symbol; the symbol itself if it is not mangled.
 pub(crate) fn demangle(symbol: &str) -> String {
     let mut name = Limited::default();
     let written = if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
-        // The alternate form has no hash.
+        // The alternate format omits the hash.
         write!(name, "{rust:#}")
     } else if symbol.starts_with("_Z")
         && let Ok(cpp) = Symbol::new(symbol)
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_name_that_grows_exponentially_is_cut() {
-        // Each pair has the previous one twice.
+        // Each pair contains the previous pair twice.
         let pairs = "S_IS0_S0_E".repeat(40);
         let mut types = String::from("St4pairIiiE");
         for number in 0..40u32 {

@@ -96,7 +96,7 @@ impl Costs {
     }
 
     /// The cost of `work`.
-    pub fn takes(&self, work: Work) -> Duration {
+    pub fn cost_of(&self, work: Work) -> Duration {
         self.takes[work as usize]
     }
 }
@@ -150,18 +150,18 @@ impl Kernel {
 
     /// Posts `work` on `core` at time `at`, and returns the time at which it is done if the core is otherwise idle.
     pub fn post(&self, core: usize, at: Time, work: Work) -> Time {
-        self.post_taking(core, at, work, self.costs.takes(work))
+        self.post_with_cost(core, at, work, self.costs.cost_of(work))
     }
 
     /// Like [`Self::post`], with an explicit cost. Free work is not queued.
-    pub fn post_taking(&self, core: usize, at: Time, work: Work, takes: Duration) -> Time {
-        if takes > Duration::ZERO {
+    pub fn post_with_cost(&self, core: usize, at: Time, work: Work, cost: Duration) -> Time {
+        if cost > Duration::ZERO {
             let mut waiting = self.waiting();
             waiting.posted += 1;
             let number = waiting.posted;
-            waiting.due.insert((at, number), PendingWork { core, at, work, takes });
+            waiting.due.insert((at, number), PendingWork { core, at, work, takes: cost });
         }
-        at.checked_add(takes).unwrap_or(at)
+        at.checked_add(cost).unwrap_or(at)
     }
 
     /// Removes the work that starts at `until` or earlier.

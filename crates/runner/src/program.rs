@@ -44,7 +44,7 @@ impl ProgramConfig {
     }
 }
 
-/// Replaces the program of `thread`, which has executed another one, and returns the state, the thread and the core of
+/// Replaces the program of `thread`, which has called execve(2), and returns the state, the thread and the core of
 /// the new program. The calling host thread runs it.
 ///
 /// # Errors

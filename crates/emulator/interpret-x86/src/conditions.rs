@@ -45,7 +45,7 @@ impl<M: Memory> Machine<'_, M> {
         self.flag(OVERFLOW, u64::from(is_set) << 63);
     }
 
-    /// Sets AF to bit 4.
+    /// Sets AF to bit 4 of `bits`.
     pub(super) fn set_adjust(&mut self, bits: u64) {
         self.flag(ADJUST, bits);
     }

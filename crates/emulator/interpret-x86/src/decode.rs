@@ -3,14 +3,14 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::operands::HIGH;
-use super::{Form, Operation, Step, VectorOperation};
+use super::{DecodedInstruction, Form, Operation, VectorOperation};
 use crate::registers::{THREAD_POINTER, general, is_high, vector};
 
 /// A block to interpret.
 #[derive(Debug, Default)]
 pub struct Block {
     /// The instructions; none if the first one is not supported.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DecodedInstruction>,
     /// Their length in bytes.
     pub bytes: u64,
     /// The call at the end of the block.
@@ -64,13 +64,13 @@ pub fn decode_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Block {
 }
 
 /// An instruction's step; `None` if the interpreter does not support it.
-fn step_of(i: &Instruction) -> Option<Step> {
+fn step_of(i: &Instruction) -> Option<DecodedInstruction> {
     // On a jump or a return, the prefixes have no effect.
     let is_repeated = i.flow_control() == FlowControl::Next && (i.has_rep_prefix() || i.has_repne_prefix());
     if i.is_invalid() || i.has_lock_prefix() || is_repeated {
         return None;
     }
-    let mut step = Step {
+    let mut step = DecodedInstruction {
         operation: Operation::Nothing,
         form: Form::Registers,
         size: 8,
@@ -99,7 +99,7 @@ fn general_operand(register: Register) -> Option<(u8, u8)> {
 }
 
 /// Sets the parts of the address of the memory operand.
-fn address(step: &mut Step, i: &Instruction) -> Option<()> {
+fn address(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     step.segment = match i.memory_segment() {
         Register::FS => THREAD_POINTER,
         Register::GS => return None,
@@ -119,7 +119,7 @@ fn address(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// Sets the operands of an instruction with a destination and at most one source.
-fn operands(step: &mut Step, i: &Instruction) -> Option<()> {
+fn operands(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     let kind = |number| if number < i.op_count() { Some(i.op_kind(number)) } else { None };
     let is_immediate = |kind| !matches!(kind, OpKind::Register | OpKind::Memory);
     step.form = match (kind(0)?, kind(1)) {
@@ -166,7 +166,7 @@ fn operands(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// Sets the single source operand of an instruction.
-fn source(step: &mut Step, i: &Instruction) -> Option<()> {
+fn source(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     match i.op0_kind() {
         OpKind::Register => {
             (step.from, step.size) = general_operand(i.op0_register())?;
@@ -186,10 +186,11 @@ fn source(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// Sets the step of a general-purpose instruction.
-fn integer(step: &mut Step, i: &Instruction) -> Option<()> {
+fn integer(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     use Mnemonic::*;
-    let has_same_sizes =
-        |step: &Step| step.form != Form::Registers || step.from_size == 0 || step.from_size == step.size;
+    let has_same_sizes = |step: &DecodedInstruction| {
+        step.form != Form::Registers || step.from_size == 0 || step.from_size == step.size
+    };
     step.operation = match i.mnemonic() {
         // The operand of NOP is not accessed.
         Nop | Reservednop | Endbr64 => return Some(()),
@@ -276,7 +277,7 @@ fn integer(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// MUL, IMUL, DIV and IDIV with one operand.
-fn wide_arithmetic(step: &mut Step, i: &Instruction) -> Option<()> {
+fn wide_arithmetic(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     step.operation = match i.mnemonic() {
         Mnemonic::Mul => Operation::MultiplyWide,
         Mnemonic::Imul => Operation::MultiplyWideSigned,
@@ -287,7 +288,7 @@ fn wide_arithmetic(step: &mut Step, i: &Instruction) -> Option<()> {
     (step.size >= 4).then_some(())
 }
 
-fn stack_and_jumps(step: &mut Step, i: &Instruction) -> Option<()> {
+fn stack_and_jumps(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     let is_near_target = |kind| kind == OpKind::NearBranch64;
     step.operation = match i.mnemonic() {
         Mnemonic::Push => {
@@ -343,7 +344,7 @@ fn stack_and_jumps(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// Jcc, SETcc and CMOVcc.
-fn conditional(step: &mut Step, i: &Instruction) -> Option<()> {
+fn conditional(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     let code = i.condition_code();
     // iced-x86 numbers the conditions from 1 in the order of their encodings; 0 is none.
     step.condition = (code as u8).checked_sub(1)?;
@@ -363,7 +364,7 @@ fn conditional(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// Sets the operands of an instruction on XMM registers or a register and memory.
-fn vector_operands(step: &mut Step, i: &Instruction) -> Option<()> {
+fn vector_operands(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     let xmm = |register: Register| register.is_xmm().then(|| vector(register));
     match (i.op0_kind(), i.op1_kind()) {
         (OpKind::Register, OpKind::Register) => {
@@ -385,8 +386,8 @@ fn vector_operands(step: &mut Step, i: &Instruction) -> Option<()> {
     Some(())
 }
 
-/// Sets the step of an SSE2 instruction.
-fn vectors(step: &mut Step, i: &Instruction) -> Option<()> {
+/// Decodes an SSE2 instruction into `step`.
+fn vectors(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     use Mnemonic::*;
     use VectorOperation as V;
     let (operation, size) = match i.mnemonic() {
@@ -453,7 +454,7 @@ fn vectors(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// MOVD and MOVQ.
-fn move_general(step: &mut Step, i: &Instruction) -> Option<()> {
+fn move_general(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     use VectorOperation as V;
     let size = if i.mnemonic() == Mnemonic::Movd { 4 } else { 8 };
     let is_general = |register: Register| register.is_gpr32() || register.is_gpr64();
@@ -478,7 +479,7 @@ fn move_general(step: &mut Step, i: &Instruction) -> Option<()> {
 }
 
 /// MOVLPS, MOVHPS, their double-precision forms, MOVHLPS and MOVLHPS.
-fn move_half(step: &mut Step, i: &Instruction) -> Option<()> {
+fn move_half(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     use VectorOperation as V;
     vector_operands(step, i)?;
     let is_high = matches!(i.mnemonic(), Mnemonic::Movhps | Mnemonic::Movhpd | Mnemonic::Movlhps);

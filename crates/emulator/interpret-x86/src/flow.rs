@@ -1,6 +1,6 @@
 //! Jumps, calls and returns.
 
-use super::{Flow, Machine, Memory, Operation, Step};
+use super::{DecodedInstruction, Flow, Machine, Memory, Operation};
 use crate::registers::STACK_POINTER;
 
 /// The number of bits of a canonical address.
@@ -13,7 +13,7 @@ pub fn is_canonical(address: u64) -> bool {
 }
 
 impl<M: Memory> Machine<'_, M> {
-    pub(super) fn jump(&mut self, step: &Step) -> Option<Flow> {
+    pub(super) fn jump(&mut self, step: &DecodedInstruction) -> Option<Flow> {
         Some(match step.operation {
             Operation::JumpIf => {
                 Flow::To(if self.holds(step.condition) { step.immediate } else { step.next() })

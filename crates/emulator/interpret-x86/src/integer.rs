@@ -1,12 +1,12 @@
 //! Integer arithmetic and logic. Memory is written before flags, so that a refused instruction changes nothing.
 
 use super::operands::{mask, sign_extended};
-use super::{Form, Machine, Memory, Operation, Step};
+use super::{DecodedInstruction, Form, Machine, Memory, Operation};
 use crate::registers::{RAX, RDX};
 
 impl<M: Memory> Machine<'_, M> {
     /// ADD, ADC, SUB, SBB and CMP.
-    pub(super) fn add_or_subtract(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn add_or_subtract(&mut self, step: &DecodedInstruction) -> Option<()> {
         let size = step.size;
         let (a, b) = (self.destination(step)?, self.source(step)?);
         let carry = match step.operation {
@@ -37,7 +37,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// AND, TEST, OR and XOR.
-    pub(super) fn logic(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn logic(&mut self, step: &DecodedInstruction) -> Option<()> {
         let (a, b) = (self.destination(step)?, self.source(step)?);
         let result = match step.operation {
             Operation::Or => a | b,
@@ -55,7 +55,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// NOT, NEG, INC and DEC.
-    pub(super) fn unary(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn unary(&mut self, step: &DecodedInstruction) -> Option<()> {
         let size = step.size;
         let a = self.destination(step)?;
         let result = match step.operation {
@@ -88,7 +88,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// IMUL with two or three operands. Of the flags, only CF and OF are defined.
-    pub(super) fn multiply(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn multiply(&mut self, step: &DecodedInstruction) -> Option<()> {
         let size = step.size;
         let signed = |value| i128::from(sign_extended(value, size) as i64);
         let (a, b) = match step.form {
@@ -107,7 +107,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// MUL and IMUL with one operand of 4 or 8 bytes.
-    pub(super) fn multiply_wide(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn multiply_wide(&mut self, step: &DecodedInstruction) -> Option<()> {
         let size = step.size;
         let (a, b) = (self.register(RAX, size), self.source(step)?);
         let bits = 8 * u32::from(size);
@@ -128,7 +128,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// DIV and IDIV of 4 or 8 bytes. Errors are refused. All flags are undefined.
-    pub(super) fn divide(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn divide(&mut self, step: &DecodedInstruction) -> Option<()> {
         let size = step.size;
         let bits = 8 * u32::from(size);
         let (low, high, divisor) = (self.register(RAX, size), self.register(RDX, size), self.source(step)?);
@@ -156,7 +156,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// CBW, CWDE and CDQE; CWD, CDQ and CQO.
-    pub(super) fn extend_accumulator(&mut self, step: &Step) {
+    pub(super) fn extend_accumulator(&mut self, step: &DecodedInstruction) {
         let size = step.size;
         if step.operation == Operation::ExtendAccumulator {
             let value = sign_extended(self.register(RAX, size / 2), size / 2);
@@ -168,7 +168,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// BT of a register.
-    pub(super) fn test_bit(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn test_bit(&mut self, step: &DecodedInstruction) -> Option<()> {
         let number = self.source(step)? & (8 * u64::from(step.size) - 1);
         let value = self.register(step.to, step.size);
         self.set_carry(value >> number & 1 != 0);
@@ -176,7 +176,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// BSF and BSR. A source of zero leaves the destination as it is.
-    pub(super) fn scan(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn scan(&mut self, step: &DecodedInstruction) -> Option<()> {
         let value = self.source(step)?;
         self.set_zero(value == 0);
         if value != 0 {

@@ -152,7 +152,7 @@ enum Form {
 
 /// An instruction in the form that [`interpret`] executes.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct DecodedInstruction {
     operation: Operation,
     form: Form,
     /// The operands' size in bytes.
@@ -176,7 +176,7 @@ pub struct Step {
     pc: u64,
 }
 
-impl Step {
+impl DecodedInstruction {
     /// The address of the instruction that follows.
     fn next(&self) -> u64 {
         self.pc.wrapping_add(u64::from(self.length))
@@ -202,7 +202,7 @@ impl Step {
     }
 }
 
-/// What follows an instruction. `None` in place of it means that the instruction was not executed.
+/// Where execution continues after an instruction. Functions return `None` if they did not execute the instruction.
 enum Flow {
     Next,
     To(u64),
@@ -216,8 +216,8 @@ struct Machine<'a, M> {
     memory: &'a M,
 }
 
-/// Executes the steps of a block.
-pub fn interpret<M: Memory>(steps: &[Step], state: &mut State, memory: &M) -> Continuation {
+/// Executes the instructions of a block.
+pub fn interpret<M: Memory>(steps: &[DecodedInstruction], state: &mut State, memory: &M) -> Continuation {
     let mut machine = Machine { state, memory };
     for step in steps {
         match machine.execute(step) {
@@ -236,7 +236,7 @@ pub fn interpret<M: Memory>(steps: &[Step], state: &mut State, memory: &M) -> Co
 
 impl<M: Memory> Machine<'_, M> {
     /// Executes an instruction, or changes nothing and returns `None`.
-    fn execute(&mut self, step: &Step) -> Option<Flow> {
+    fn execute(&mut self, step: &DecodedInstruction) -> Option<Flow> {
         use Operation::*;
         match step.operation {
             Nothing => {}

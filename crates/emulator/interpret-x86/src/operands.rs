@@ -1,6 +1,6 @@
 //! Operands: registers of all sizes, immediates and memory.
 
-use super::{Form, Machine, Memory, Step};
+use super::{DecodedInstruction, Form, Machine, Memory};
 use crate::registers::STACK_POINTER;
 
 /// Marks AH, CH, DH and BH, which are bits 8 to 15 of the register.
@@ -37,12 +37,12 @@ impl<M: Memory> Machine<'_, M> {
         };
     }
 
-    fn load(&self, step: &Step, size: u8) -> Option<u64> {
+    fn load(&self, step: &DecodedInstruction, size: u8) -> Option<u64> {
         self.memory.load(step.address(&self.state.x), size)
     }
 
     /// The source operand, zero-extended.
-    pub(super) fn source(&self, step: &Step) -> Option<u64> {
+    pub(super) fn source(&self, step: &DecodedInstruction) -> Option<u64> {
         match step.form {
             Form::Registers | Form::ToMemory => Some(self.register(step.from, step.size)),
             Form::Immediate | Form::ImmediateToMemory => Some(step.immediate & mask(step.size)),
@@ -51,7 +51,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// The destination's value, zero-extended.
-    pub(super) fn destination(&self, step: &Step) -> Option<u64> {
+    pub(super) fn destination(&self, step: &DecodedInstruction) -> Option<u64> {
         match step.form {
             Form::ToMemory | Form::ImmediateToMemory => self.load(step, step.size),
             _ => Some(self.register(step.to, step.size)),
@@ -59,7 +59,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// Writes the destination.
-    pub(super) fn put(&mut self, step: &Step, value: u64) -> Option<()> {
+    pub(super) fn put(&mut self, step: &DecodedInstruction, value: u64) -> Option<()> {
         match step.form {
             Form::ToMemory | Form::ImmediateToMemory => {
                 self.memory.store(step.address(&self.state.x), step.size, value).then_some(())
@@ -72,7 +72,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// MOVZX, MOVSX and MOVSXD.
-    pub(super) fn extend(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn extend(&mut self, step: &DecodedInstruction) -> Option<()> {
         let value = match step.form {
             Form::FromMemory => self.load(step, step.from_size)?,
             _ => self.register(step.from, step.from_size),
@@ -97,12 +97,12 @@ impl<M: Memory> Machine<'_, M> {
         Some(value)
     }
 
-    pub(super) fn push_operand(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn push_operand(&mut self, step: &DecodedInstruction) -> Option<()> {
         let value = self.source(step)?;
         self.push(value)
     }
 
-    pub(super) fn pop_operand(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn pop_operand(&mut self, step: &DecodedInstruction) -> Option<()> {
         let value = self.pop()?;
         self.set_register(step.to, 8, value);
         Some(())

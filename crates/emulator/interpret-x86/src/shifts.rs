@@ -1,12 +1,12 @@
 //! Shifts and rotations. A count of zero leaves the flags as they are.
 
 use super::operands::{mask, sign_extended};
-use super::{Form, Machine, Memory, Operation, Step};
+use super::{DecodedInstruction, Form, Machine, Memory, Operation};
 use crate::registers::RCX;
 
 impl<M: Memory> Machine<'_, M> {
     /// SHL, SHR, SAR, ROL and ROR by an immediate or CL.
-    pub(super) fn shift(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn shift(&mut self, step: &DecodedInstruction) -> Option<()> {
         let size = step.size;
         let bits = 8 * u32::from(size);
         let is_immediate = matches!(step.form, Form::Immediate | Form::ImmediateToMemory);

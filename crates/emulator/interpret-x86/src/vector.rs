@@ -2,7 +2,7 @@
 //! part of the XMM register.
 
 use super::operands::mask;
-use super::{Form, Machine, Memory, Step, VectorOperation};
+use super::{DecodedInstruction, Form, Machine, Memory, VectorOperation};
 
 /// Applies `combine` to the lanes of `size` bytes.
 fn lanes(a: [u64; 2], b: [u64; 2], size: u8, combine: impl Fn(u64, u64) -> u64) -> [u64; 2] {
@@ -47,7 +47,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// An operand of 16 bytes. In memory it must be aligned.
-    fn vector_source(&self, step: &Step) -> Option<[u64; 2]> {
+    fn vector_source(&self, step: &DecodedInstruction) -> Option<[u64; 2]> {
         match step.form {
             Form::FromMemory => {
                 let address = step.address(&self.state.x);
@@ -57,7 +57,7 @@ impl<M: Memory> Machine<'_, M> {
         }
     }
 
-    pub(super) fn vector(&mut self, step: &Step, operation: VectorOperation) -> Option<()> {
+    pub(super) fn vector(&mut self, step: &DecodedInstruction, operation: VectorOperation) -> Option<()> {
         use VectorOperation::*;
         let value = match operation {
             Move => return self.move_vector(step),
@@ -103,7 +103,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// MOVAPS, MOVUPS and their variants.
-    fn move_vector(&mut self, step: &Step) -> Option<()> {
+    fn move_vector(&mut self, step: &DecodedInstruction) -> Option<()> {
         let address = step.address(&self.state.x);
         let is_aligned = step.size == 1 || address.is_multiple_of(16);
         match step.form {
@@ -124,7 +124,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// Moves of 4 or 8 bytes.
-    fn move_scalar(&mut self, step: &Step, operation: VectorOperation) -> Option<()> {
+    fn move_scalar(&mut self, step: &DecodedInstruction, operation: VectorOperation) -> Option<()> {
         let address = step.address(&self.state.x);
         match (step.form, operation) {
             (Form::ToMemory, _) => {
@@ -158,7 +158,7 @@ impl<M: Memory> Machine<'_, M> {
     }
 
     /// Moves of one half. `step.condition` is the destination's half, and for copies `step.from_size` the source's.
-    fn move_half(&mut self, step: &Step, operation: VectorOperation) -> Option<()> {
+    fn move_half(&mut self, step: &DecodedInstruction, operation: VectorOperation) -> Option<()> {
         let address = step.address(&self.state.x);
         let new = match operation {
             VectorOperation::StoreHigh => {

@@ -48,7 +48,7 @@ impl FrontEnd for Aarch64 {
     type Pending = PendingState;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
-    type Step = interpreter::Step;
+    type DecodedInstruction = interpreter::DecodedInstruction;
 
     const NAME: &'static str = "AArch64";
     const ENTRY_SHIFT: u32 = 0;
@@ -80,11 +80,18 @@ impl FrontEnd for Aarch64 {
         unit::translate(start, &[], &front_end::within(start, 4, fetch), &|_| true, &Options::default())
     }
 
-    fn decode_block(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<interpreter::Step> {
+    fn decode_block(
+        pc: u64,
+        fetch: &dyn Fn(u64) -> Option<u32>,
+    ) -> InterpretableBlock<interpreter::DecodedInstruction> {
         interpreter::decode_block(pc, fetch)
     }
 
-    fn interpret<M: DataMemory>(steps: &[interpreter::Step], state: &mut State, memory: &M) -> Interpreted {
+    fn interpret<M: DataMemory>(
+        steps: &[interpreter::DecodedInstruction],
+        state: &mut State,
+        memory: &M,
+    ) -> Interpreted {
         interpreter::interpret(steps, state, memory)
     }
 

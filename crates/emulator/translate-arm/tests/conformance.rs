@@ -2,7 +2,7 @@
 
 use longma_translate_arm::Aarch64;
 use longma_translate_arm::registers::SLOTS;
-use longma_translate_conformance::changes::{BASE, PAGE, Step, StepEncoding};
+use longma_translate_conformance::changes::{BASE, PAGE, ProgramStep, StepEncoding};
 use longma_translate_conformance::{bytes, changes, debug_mode, hotness, whole_units};
 
 /// The encoding of changing programs.
@@ -14,21 +14,21 @@ impl StepEncoding for ArmSteps {
     const COUNT: usize = 2;
     const STACK: (usize, Option<usize>) = (31, Some(30));
 
-    fn encode(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
+    fn encode(step: ProgramStep, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
         let by = |to: u64| (to.wrapping_sub(at) / 4) as u32;
         bytes(&match step {
             // str x30, [sp, -16]!
-            Step::Begin => vec![0xf81f_0ffe],
-            Step::Add(value) => vec![0x9100_0000 | value << 10],
-            Step::Nothing => vec![0xd503_201f],
-            Step::Count(value) => vec![0xd280_0002 | value << 5],
+            ProgramStep::Begin => vec![0xf81f_0ffe],
+            ProgramStep::Add(value) => vec![0x9100_0000 | value << 10],
+            ProgramStep::Nothing => vec![0xd503_201f],
+            ProgramStep::Count(value) => vec![0xd280_0002 | value << 5],
             // tbz x0, bit
-            Step::Unless(bit, over) => vec![0x3600_0000 | bit << 19 | (by(to(over)) & 0x3fff) << 5],
+            ProgramStep::Unless(bit, over) => vec![0x3600_0000 | bit << 19 | (by(to(over)) & 0x3fff) << 5],
             // subs x2, x2, 1; b.ne, relative to the second instruction
-            Step::Down(again) => vec![0xf100_0442, 0x5400_0001 | (by(to(again) - 4) & 0x7_ffff) << 5],
-            Step::Call(function) => vec![0x9400_0000 | by(BASE + function * PAGE) & 0x3ff_ffff],
+            ProgramStep::Down(again) => vec![0xf100_0442, 0x5400_0001 | (by(to(again) - 4) & 0x7_ffff) << 5],
+            ProgramStep::Call(function) => vec![0x9400_0000 | by(BASE + function * PAGE) & 0x3ff_ffff],
             // ldr x30, [sp], 16; ret
-            Step::Return => vec![0xf841_07fe, 0xd65f_03c0],
+            ProgramStep::Return => vec![0xf841_07fe, 0xd65f_03c0],
         })
     }
 }
@@ -39,7 +39,7 @@ const COUNTDOWN: [u32; 3] = [0xf100_0400, 0x54ff_ffe1, 0xd65f_03c0];
 /// mov w1, 5; again: subs x0, x0, 1; b.ne again; ret
 fn program() -> hotness::Program {
     let code = bytes(&[0x5280_00a1, 0xf100_0400, 0x54ff_ffe1, 0xd65f_03c0]);
-    hotness::Program { code, again: hotness::BASE + 4, behind: hotness::BASE + 12 }
+    hotness::Program { code, again: hotness::BASE + 4, after_loop: hotness::BASE + 12 }
 }
 
 #[test]

@@ -37,7 +37,7 @@ const TURNS: u64 = 400;
 
 /// One or two source instructions, by their effect on a sum, a counter and the program counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Step {
+pub enum ProgramStep {
     /// Saves the return address.
     Begin,
     /// Adds a number below 1001 to the sum.
@@ -66,27 +66,27 @@ impl Random {
     }
 
     /// A random step that may replace an addition.
-    fn addition(&mut self) -> Step {
-        if self.below(3) == 0 { Step::Nothing } else { Step::Add(1 + self.below(1000) as u32) }
+    fn addition(&mut self) -> ProgramStep {
+        if self.below(3) == 0 { ProgramStep::Nothing } else { ProgramStep::Add(1 + self.below(1000) as u32) }
     }
 }
 
-fn function(number: u64, random: &mut Random) -> Vec<Step> {
+fn function(number: u64, random: &mut Random) -> Vec<ProgramStep> {
     let last = number + 1 == FUNCTIONS;
     let called = number + 1 + if last { 0 } else { random.below(FUNCTIONS - number - 1) };
     vec![
-        Step::Begin,
+        ProgramStep::Begin,
         random.addition(),
-        Step::Count(1 + random.below(6) as u32),
+        ProgramStep::Count(1 + random.below(6) as u32),
         random.addition(),
-        Step::Add(1 + random.below(1000) as u32),
-        Step::Unless(random.below(6) as u32, 7),
-        Step::Add(1 + random.below(1000) as u32),
+        ProgramStep::Add(1 + random.below(1000) as u32),
+        ProgramStep::Unless(random.below(6) as u32, 7),
+        ProgramStep::Add(1 + random.below(1000) as u32),
         random.addition(),
-        Step::Down(3),
-        if last { random.addition() } else { Step::Call(called) },
+        ProgramStep::Down(3),
+        if last { random.addition() } else { ProgramStep::Call(called) },
         random.addition(),
-        Step::Return,
+        ProgramStep::Return,
     ]
 }
 
@@ -101,12 +101,12 @@ pub trait StepEncoding {
     /// The stack pointer, and the link register if there is one.
     const STACK: (usize, Option<usize>);
     /// Encodes a step at `at`. `to` maps each step to the address of another step of the same function.
-    fn encode(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8>;
+    fn encode(step: ProgramStep, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8>;
 }
 
 /// The program's functions and the address of each step.
 struct Program {
-    functions: Vec<Vec<Step>>,
+    functions: Vec<Vec<ProgramStep>>,
     at: Vec<Vec<u64>>,
     steps: BTreeMap<u64, (usize, usize)>,
 }
@@ -146,9 +146,9 @@ impl Program {
         for _ in 0..=random.below(2) {
             let index = random.below(steps.len() as u64) as usize;
             steps[index] = match steps[index] {
-                Step::Add(_) | Step::Nothing => random.addition(),
-                Step::Count(_) => Step::Count(1 + random.below(6) as u32),
-                Step::Unless(_, over) => Step::Unless(random.below(6) as u32, over),
+                ProgramStep::Add(_) | ProgramStep::Nothing => random.addition(),
+                ProgramStep::Count(_) => ProgramStep::Count(1 + random.below(6) as u32),
+                ProgramStep::Unless(_, over) => ProgramStep::Unless(random.below(6) as u32, over),
                 step => step,
             };
         }
@@ -172,19 +172,21 @@ impl Model {
         let next = at.get(index + 1).copied();
         let mut to = next;
         match program.functions[function][index] {
-            Step::Begin | Step::Nothing => {}
-            Step::Add(value) => self.sum += u64::from(value),
-            Step::Count(value) => self.count = value,
-            Step::Unless(bit, over) => to = if self.sum >> bit & 1 == 0 { Some(at[over]) } else { next },
-            Step::Down(again) => {
+            ProgramStep::Begin | ProgramStep::Nothing => {}
+            ProgramStep::Add(value) => self.sum += u64::from(value),
+            ProgramStep::Count(value) => self.count = value,
+            ProgramStep::Unless(bit, over) => {
+                to = if self.sum >> bit & 1 == 0 { Some(at[over]) } else { next }
+            }
+            ProgramStep::Down(again) => {
                 self.count -= 1;
                 to = if self.count == 0 { next } else { Some(at[again]) };
             }
-            Step::Call(called) => {
+            ProgramStep::Call(called) => {
                 self.calls.extend(next);
                 to = Some(BASE + called * PAGE);
             }
-            Step::Return => to = self.calls.pop(),
+            ProgramStep::Return => to = self.calls.pop(),
         }
         self.pc = to.unwrap_or(END);
     }

@@ -23,7 +23,7 @@ pub struct Program {
     /// The start of the loop.
     pub again: u64,
     /// The instruction after the loop.
-    pub behind: u64,
+    pub after_loop: u64,
 }
 
 fn begin<F: FrontEnd>(code: &[u8]) -> (Engine<F>, TestMemory) {
@@ -79,13 +79,13 @@ pub fn hot_code_is_translated_with_the_executed_code_of_its_function<F: FrontEnd
 
     // The function was translated once. Retranslation needs twice as many visits.
     for _ in 1..2 * HOT {
-        let behind = engine.code_of(program.behind, &memory).unwrap();
-        assert_eq!(unit(&engine, behind).1, 1, "{name}");
+        let after_loop = engine.code_of(program.after_loop, &memory).unwrap();
+        assert_eq!(unit(&engine, after_loop).1, 1, "{name}");
     }
-    let behind = engine.code_of(program.behind, &memory).unwrap();
-    assert_eq!(unit(&engine, behind).1, 4, "{name}: a single unit contains the whole program");
+    let after_loop = engine.code_of(program.after_loop, &memory).unwrap();
+    assert_eq!(unit(&engine, after_loop).1, 4, "{name}: a single unit contains the whole program");
     let newest = engine.code_of(BASE, &memory).unwrap();
-    assert_eq!(unit(&engine, newest).0, unit(&engine, behind).0, "{name}");
+    assert_eq!(unit(&engine, newest).0, unit(&engine, after_loop).0, "{name}");
     // A `b` instruction has the low 16 bits of its offset in bits 10 to 25 and the high bits in 0 to 9.
     let word = memory.load::<u32>(begin).unwrap();
     let distance = u64::from((word & 0x3ff) << 16 | word >> 10 & 0xffff);
@@ -96,7 +96,7 @@ pub fn hot_code_is_translated_with_the_executed_code_of_its_function<F: FrontEnd
     );
 
     engine.forget(BASE..BASE + 4096, &memory).unwrap();
-    for (pc, code) in [(BASE, newest), (program.again, hot), (program.behind, behind)] {
+    for (pc, code) in [(BASE, newest), (program.again, hot), (program.after_loop, after_loop)] {
         assert_eq!((entry::<F>(&memory, pc), engine.exit_at(code)), (0, Some(Exit::To(pc))), "{name}");
         let retranslated = engine.code_of(pc, &memory).unwrap();
         assert!(unit(&engine, retranslated).1 < 4, "{name}: changed code is cold");

@@ -1,4 +1,4 @@
-//! Lowers jumps and branches, including delay slots that modify what the branch compares. Source: MIPS64 Architecture
+//! Lowers jumps and branches, including delay slots that modify an operand of the branch. Source: MIPS64 Architecture
 //! for Programmers, volume II-A; LoongArch Reference Manual, volume 1.
 
 use longma_loongarch::{Instruction as Code, Op as La};

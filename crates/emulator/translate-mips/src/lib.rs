@@ -60,7 +60,7 @@ impl FrontEnd for Mips64 {
     type Pending = Pending;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
-    type Step = std::convert::Infallible;
+    type DecodedInstruction = std::convert::Infallible;
 
     const NAME: &'static str = "MIPS64";
     const ENTRY_SHIFT: u32 = 0;

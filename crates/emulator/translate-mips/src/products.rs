@@ -18,7 +18,8 @@ impl Lowering<'_> {
         match instruction.op {
             Op::Mflo | Op::Mfhi if !changes => {}
             Op::Mflo | Op::Mfhi => {
-                // This half is computed from the operands now. The half that is not read here must stay available.
+                // The instruction overwrites an operand of the product. Write the half that it does not read, and the half that
+                // it reads if that is still live.
                 let other = if instruction.op == Op::Mflo { HIGH } else { LOW };
                 for half in [LOW, HIGH] {
                     if half == other || self.is_live(self.pc.wrapping_add(4), half) {

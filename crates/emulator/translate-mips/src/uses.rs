@@ -80,7 +80,7 @@ pub(super) fn slot_before(slot: Instruction, live: Set) -> Set {
 }
 
 /// The effect of an instruction on liveness.
-struct Step {
+struct LivenessEffect {
     pc: u64,
     reads: Set,
     writes: Set,
@@ -93,7 +93,7 @@ struct Step {
     beyond: Set,
 }
 
-impl Step {
+impl LivenessEffect {
     fn of(reachable: &ReachableCode, pc: u64, across: bool) -> Self {
         let unknown =
             |reads| Self { pc, reads, writes: 0, next: Vec::new(), past: None, slot: None, beyond: 0 };
@@ -142,8 +142,8 @@ impl Liveness {
     /// Computes liveness for all reachable code. If `across` is false, it is not analysed across blocks: all
     /// general-purpose registers are live at the end of each block.
     pub fn new(reachable: &ReachableCode, across: bool) -> Self {
-        let mut steps: Vec<Step> =
-            reachable.words.keys().map(|pc| Step::of(reachable, *pc, across)).collect();
+        let mut steps: Vec<LivenessEffect> =
+            reachable.words.keys().map(|pc| LivenessEffect::of(reachable, *pc, across)).collect();
         steps.sort_unstable_by_key(|step| std::cmp::Reverse(step.pc));
         let mut before: FxHashMap<u64, Set> = steps.iter().map(|step| (step.pc, 0)).collect();
         loop {

@@ -1,6 +1,6 @@
 //! The tests that every front end must pass.
 
-use longma_translate_conformance::changes::{BASE, PAGE, Step, StepEncoding};
+use longma_translate_conformance::changes::{BASE, PAGE, ProgramStep, StepEncoding};
 use longma_translate_conformance::{bytes, changes, debug_mode, hotness, whole_units};
 use longma_translate_mips::Mips64;
 
@@ -13,23 +13,23 @@ impl StepEncoding for MipsSteps {
     const COUNT: usize = 3;
     const STACK: (usize, Option<usize>) = (29, Some(31));
 
-    fn encode(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
+    fn encode(step: ProgramStep, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
         // Relative to the delay slot of the second instruction.
         let by = |to: u64| (to.wrapping_sub(at + 8) / 4) as u32 & 0xffff;
         bytes(&match step {
             // daddiu sp, sp, -16; sd ra, 0(sp)
-            Step::Begin => vec![0x67bd_fff0, 0xffbf_0000],
-            Step::Add(value) => vec![0x6484_0000 | value],
-            Step::Nothing => vec![0],
-            Step::Count(value) => vec![0x2403_0000 | value],
+            ProgramStep::Begin => vec![0x67bd_fff0, 0xffbf_0000],
+            ProgramStep::Add(value) => vec![0x6484_0000 | value],
+            ProgramStep::Nothing => vec![0],
+            ProgramStep::Count(value) => vec![0x2403_0000 | value],
             // andi t0, a0, bit; beqz t0; nop
-            Step::Unless(bit, over) => vec![0x3088_0000 | 1 << bit, 0x1100_0000 | by(to(over)), 0],
+            ProgramStep::Unless(bit, over) => vec![0x3088_0000 | 1 << bit, 0x1100_0000 | by(to(over)), 0],
             // addiu v1, v1, -1; bnez v1; nop
-            Step::Down(again) => vec![0x2463_ffff, 0x1460_0000 | by(to(again)), 0],
+            ProgramStep::Down(again) => vec![0x2463_ffff, 0x1460_0000 | by(to(again)), 0],
             // jal; nop
-            Step::Call(function) => vec![0x0c00_0000 | ((BASE + function * PAGE) / 4) as u32, 0],
+            ProgramStep::Call(function) => vec![0x0c00_0000 | ((BASE + function * PAGE) / 4) as u32, 0],
             // ld ra, 0(sp); jr ra; daddiu sp, sp, 16 in the delay slot
-            Step::Return => vec![0xdfbf_0000, 0x03e0_0008, 0x67bd_0010],
+            ProgramStep::Return => vec![0xdfbf_0000, 0x03e0_0008, 0x67bd_0010],
         })
     }
 }

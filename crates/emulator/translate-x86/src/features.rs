@@ -36,7 +36,7 @@ impl Features {
         matching.ok_or_else(|| format!("unknown x86-64 feature level '{name}': use 'sse2', 'sse4' or 'avx2'"))
     }
 
-    /// The most features that are executed at full speed by cores with or without LASX, on which 256-bit vectors rely.
+    /// The largest set of features that cores execute at full speed. 256-bit vectors need cores with LASX.
     pub fn of_cores(have_lasx: bool) -> Self {
         if have_lasx { Self::Avx2 } else { Self::Sse4 }
     }

@@ -1,6 +1,6 @@
 //! Connects `longma-interpret-x86` to the engine.
 
-use longma_interpret_x86::{Continuation, Memory, Step};
+use longma_interpret_x86::{Continuation, DecodedInstruction, Memory};
 use longma_loongarch::State;
 use longma_translate::front_end::{DataMemory, InterpretableBlock, Interpreted};
 
@@ -32,7 +32,10 @@ impl<M: DataMemory> Memory for MemoryView<'_, M> {
 }
 
 /// Decodes the block at `pc`.
-pub(crate) fn decode_block(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<Step> {
+pub(crate) fn decode_block(
+    pc: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+) -> InterpretableBlock<DecodedInstruction> {
     let block = longma_interpret_x86::decode_block(pc, fetch);
     let call = block.call;
     InterpretableBlock {
@@ -45,7 +48,11 @@ pub(crate) fn decode_block(pc: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> Inter
 }
 
 /// Executes a block.
-pub(crate) fn interpret<M: DataMemory>(steps: &[Step], state: &mut State, memory: &M) -> Interpreted {
+pub(crate) fn interpret<M: DataMemory>(
+    steps: &[DecodedInstruction],
+    state: &mut State,
+    memory: &M,
+) -> Interpreted {
     match longma_interpret_x86::interpret(steps, state, &MemoryView(memory)) {
         Continuation::Next(pc) => Interpreted::Next(pc),
         Continuation::Indirect(pc) => Interpreted::Indirect(pc),

@@ -47,7 +47,7 @@ impl FrontEnd for X86_64 {
     type Pending = RegisterStates;
     type ResultConversion = ResultConversion;
     type RegisterKind = debug::RegisterKind;
-    type Step = longma_interpret_x86::Step;
+    type DecodedInstruction = longma_interpret_x86::DecodedInstruction;
 
     const NAME: &'static str = "x86-64";
     const ENTRY_SHIFT: u32 = 2;
@@ -84,12 +84,12 @@ impl FrontEnd for X86_64 {
     fn decode_block(
         pc: u64,
         fetch: &dyn Fn(u64) -> Option<u32>,
-    ) -> InterpretableBlock<longma_interpret_x86::Step> {
+    ) -> InterpretableBlock<longma_interpret_x86::DecodedInstruction> {
         interpretation::decode_block(pc, fetch)
     }
 
     fn interpret<M: DataMemory>(
-        steps: &[longma_interpret_x86::Step],
+        steps: &[longma_interpret_x86::DecodedInstruction],
         state: &mut State,
         memory: &M,
     ) -> Interpreted {

@@ -1,6 +1,6 @@
 //! The tests that every front end must pass.
 
-use longma_translate_conformance::changes::{BASE, PAGE, Step, StepEncoding};
+use longma_translate_conformance::changes::{BASE, PAGE, ProgramStep, StepEncoding};
 use longma_translate_conformance::{changes, debug_mode, hotness, whole_units};
 use longma_translate_x86::X86_64;
 
@@ -13,19 +13,21 @@ impl StepEncoding for X86Steps {
     const COUNT: usize = 2;
     const STACK: (usize, Option<usize>) = (7, None);
 
-    fn encode(step: Step, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
+    fn encode(step: ProgramStep, at: u64, to: &dyn Fn(usize) -> u64) -> Vec<u8> {
         let with = |code: &[u8], number: u32| [code, &number.to_le_bytes()].concat();
         match step {
-            Step::Begin => vec![0x90],
-            Step::Add(value) => with(&[0x48, 0x05], value),
-            Step::Nothing => vec![0x66, 0x0f, 0x1f, 0x44, 0, 0],
-            Step::Count(value) => with(&[0xb9], value),
-            Step::Unless(bit, over) => {
+            ProgramStep::Begin => vec![0x90],
+            ProgramStep::Add(value) => with(&[0x48, 0x05], value),
+            ProgramStep::Nothing => vec![0x66, 0x0f, 0x1f, 0x44, 0, 0],
+            ProgramStep::Count(value) => with(&[0xb9], value),
+            ProgramStep::Unless(bit, over) => {
                 vec![0x48, 0x0f, 0xba, 0xe0, bit as u8, 0x73, to(over).wrapping_sub(at + 7) as u8]
             }
-            Step::Down(again) => vec![0x83, 0xe9, 1, 0x75, to(again).wrapping_sub(at + 5) as u8],
-            Step::Call(function) => with(&[0xe8], (BASE + function * PAGE).wrapping_sub(at + 5) as u32),
-            Step::Return => vec![0xc3],
+            ProgramStep::Down(again) => vec![0x83, 0xe9, 1, 0x75, to(again).wrapping_sub(at + 5) as u8],
+            ProgramStep::Call(function) => {
+                with(&[0xe8], (BASE + function * PAGE).wrapping_sub(at + 5) as u32)
+            }
+            ProgramStep::Return => vec![0xc3],
         }
     }
 }
@@ -36,7 +38,7 @@ const COUNTDOWN: [u8; 6] = [0x83, 0xe8, 1, 0x75, 0xfb, 0xc3];
 /// mov ecx, 5; again: sub eax, 1; jnz again; ret
 fn program() -> hotness::Program {
     let code = vec![0xb9, 5, 0, 0, 0, 0x83, 0xe8, 1, 0x75, 0xfb, 0xc3];
-    hotness::Program { code, again: hotness::BASE + 5, behind: hotness::BASE + 10 }
+    hotness::Program { code, again: hotness::BASE + 5, after_loop: hotness::BASE + 10 }
 }
 
 #[test]

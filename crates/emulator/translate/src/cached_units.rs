@@ -15,9 +15,9 @@ use crate::provenance::SourceWords;
 /// The state of an entry point at the time of export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum EntryState {
-    /// Jumps lead here.
+    /// Jumps of translated code lead to the entry point.
     Hot,
-    /// Only the engine enters here.
+    /// Only the engine enters the unit here.
     Cold,
     /// The entry is redirected to newer code, or is unlinked.
     Superseded,
@@ -26,7 +26,7 @@ pub(crate) enum EntryState {
 /// The metadata of a unit. Its words are stored separately.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct CachedUnit<S> {
-    /// The source words that it was translated from. `None` if the unit was stale: its entry points are exits to the
+    /// The source words from which the unit was translated. `None` if the unit was stale: its entry points are exits to the
     /// engine.
     pub sources: Option<SourceWords>,
     /// The translated instructions: start address and length in bytes.
@@ -64,7 +64,7 @@ pub(crate) struct ImportedUnit {
     pub words: u32,
     /// The byte range of its metadata.
     pub metadata: (u32, u32),
-    /// Not validated yet.
+    /// Whether its source words have not been compared with the recorded hash yet.
     pub is_pending: bool,
 }
 
@@ -88,7 +88,7 @@ impl CachedUnits {
         in_range.filter(|(_, number, _)| self.units[*number as usize].is_pending)
     }
 
-    /// Whether there is hot code of `pc` that is not validated yet.
+    /// Whether the imported units contain hot code for `pc` that is not validated yet.
     pub fn has_hot(&self, pc: u64) -> bool {
         self.at(pc..pc + 1).any(|(.., is_hot)| *is_hot)
     }

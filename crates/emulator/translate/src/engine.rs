@@ -67,7 +67,7 @@ pub struct Engine<F: FrontEnd> {
     /// Cold blocks by source address. Only the engine enters them, so that it can count visits.
     pub(crate) cold: FxHashMap<u64, u64>,
     /// Cold blocks that are interpreted, by source address; `None` if all code is translated.
-    pub(crate) interpreted: Option<ColdBlocks<F::Step>>,
+    pub(crate) interpreted: Option<ColdBlocks<F::DecodedInstruction>>,
     pub(crate) hotness: Hotness,
     /// How often a function was retranslated from its start because more of it became hot.
     retranslated: FxHashMap<u64, u32>,

@@ -279,12 +279,12 @@ pub enum ServiceResult {
     /// The instruction is complete and has switched on a floating-point mode that LoongArch does not have. Execution
     /// must continue in code that is translated with [`crate::optimizations::Options::exact_floats`].
     ExactFloats {
-        /// The source address after the instruction; `None` if that has the usual length.
-        behind: Option<u64>,
+        /// The source address of the next instruction; `None` if all instructions have the same length.
+        next_pc: Option<u64>,
     },
     /// A repeating instruction is partially complete. Execute it again after delivering signals.
     Again,
-    /// The instruction is complete. The thread single-steps from this address, which follows it.
+    /// The instruction is complete, and the thread single-steps. The value is the address of the next instruction.
     Step(u64),
 }
 
@@ -302,7 +302,7 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
     /// A kind of register that a debugger can access.
     type RegisterKind: Copy + 'static;
     /// An instruction in the form that [`Self::interpret`] executes.
-    type Step: Send + Sync + 'static;
+    type DecodedInstruction: Send + Sync + 'static;
 
     /// The name of the architecture.
     const NAME: &'static str;
@@ -354,12 +354,19 @@ pub trait FrontEnd: Sized + Send + Sync + 'static {
 
     /// Decodes the block at `pc` for [`Self::interpret`]: it ends at the first jump, or before an instruction that must
     /// be translated.
-    fn decode_block(_pc: u64, _fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<Self::Step> {
+    fn decode_block(
+        _pc: u64,
+        _fetch: &dyn Fn(u64) -> Option<u32>,
+    ) -> InterpretableBlock<Self::DecodedInstruction> {
         InterpretableBlock::default()
     }
 
     /// Executes a block whose registers are all architectural, before and after it.
-    fn interpret<M: DataMemory>(steps: &[Self::Step], _state: &mut State, _memory: &M) -> Interpreted {
+    fn interpret<M: DataMemory>(
+        steps: &[Self::DecodedInstruction],
+        _state: &mut State,
+        _memory: &M,
+    ) -> Interpreted {
         unreachable!("{} blocks of {}", steps.len(), Self::NAME)
     }
 

@@ -34,7 +34,11 @@ impl<F: FrontEnd> Engine<F> {
     ///
     /// # Errors
     /// As for [`Self::code_of`].
-    pub fn continue_at(&mut self, pc: u64, memory: &dyn Memory) -> Result<Continuation<F::Step>, CodeError> {
+    pub fn continue_at(
+        &mut self,
+        pc: u64,
+        memory: &dyn Memory,
+    ) -> Result<Continuation<F::DecodedInstruction>, CodeError> {
         let is_interpreting = self.interpreted.is_some()
             && !self.is_debugged
             && self.breakpoints.is_empty()
@@ -70,7 +74,7 @@ impl<F: FrontEnd> Engine<F> {
         exit: u64,
         pc: u64,
         memory: &dyn Memory,
-    ) -> Result<Continuation<F::Step>, CodeError> {
+    ) -> Result<Continuation<F::DecodedInstruction>, CodeError> {
         let continuation = self.continue_at(pc, memory)?;
         if let Continuation::Code(code) = continuation {
             self.link(exit, pc, code, memory)?;
@@ -106,7 +110,7 @@ impl<F: FrontEnd> Engine<F> {
         &mut self,
         pc: u64,
         memory: &dyn Memory,
-    ) -> Result<Option<Arc<ColdBlock<F::Step>>>, CodeError> {
+    ) -> Result<Option<Arc<ColdBlock<F::DecodedInstruction>>>, CodeError> {
         if pc >= self.layout.limit || !pc.is_multiple_of(F::ALIGNMENT) {
             return Ok(None);
         }

@@ -1,4 +1,4 @@
-//! What an engine changes for all later translations when it learns that the program needs it.
+//! Modes of translation that an engine turns on, for all later translations, when it learns that the program needs them.
 
 use longma_loongarch::Fault;
 

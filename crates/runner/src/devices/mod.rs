@@ -247,7 +247,7 @@ impl Devices {
             let core = file.interrupt_core().unwrap_or(part.location.core);
             let takes = line.latency();
             let from = Time::from_ps(at.ps().saturating_sub(takes.ps()));
-            self.kernel.post_taking(core, from, Work::Interrupt, takes);
+            self.kernel.post_with_cost(core, from, Work::Interrupt, takes);
             self.published.is_ready(at, core);
             if let Some(activity) = &mut self.activity {
                 activity.delivered(number, at);

@@ -81,13 +81,13 @@ const HEADERS: u64 = 40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Destination {
     Mac,
-    End,
+    RemoteEnd,
     /// The port at the other end of the MAC's link, of the sender or a switch.
     Port,
 }
 
 /// The remote end of a wire.
-enum End {
+enum RemoteEnd {
     /// Returns each frame to the MAC.
     Loop,
     /// TCP senders that share the wire.
@@ -99,7 +99,7 @@ pub(super) struct Wire {
     part: usize,
     /// Bits per second.
     rate: u64,
-    end: End,
+    end: RemoteEnd,
     /// The link from the port to the MAC.
     link: Link,
     /// With flow control, the frames that wait in the port and the time from which each may be sent.
@@ -120,7 +120,7 @@ impl Wire {
     pub fn new(part: usize, end: &WireEnd, spec: &MacSpec, mtu: u64, propagation: Duration) -> Self {
         let rate = spec.rate;
         let (end, faults) = match end {
-            WireEnd::Loop => (End::Loop, [None, None]),
+            WireEnd::Loop => (RemoteEnd::Loop, [None, None]),
             WireEnd::Tcp(options) => {
                 let mss = u64::from(options.mss).min(mtu.saturating_sub(HEADERS).max(1)) as u16;
                 let spec = |flow: u16| SenderSpec {
@@ -142,7 +142,7 @@ impl Wire {
                 };
                 let flows = 0..options.flows.max(1);
                 let senders = flows.map(|flow| TcpSender::new(spec(flow), rate, propagation)).collect();
-                (End::Tcp(senders), [fault_injector(0), fault_injector(1)])
+                (RemoteEnd::Tcp(senders), [fault_injector(0), fault_injector(1)])
             }
         };
         let link = Link::new(rate, propagation);
@@ -168,8 +168,8 @@ impl Wire {
     /// The TCP senders; none for a loopback.
     pub fn senders(&self) -> &[TcpSender] {
         match &self.end {
-            End::Loop => &[],
-            End::Tcp(senders) => senders,
+            RemoteEnd::Loop => &[],
+            RemoteEnd::Tcp(senders) => senders,
         }
     }
 
@@ -177,8 +177,8 @@ impl Wire {
     pub fn next_event(&self) -> Option<Time> {
         let frame = self.frames.first_key_value().map(|((at, _), _)| *at);
         let end = match &self.end {
-            End::Loop => None,
-            End::Tcp(senders) => senders.iter().filter_map(TcpSender::next_event).min(),
+            RemoteEnd::Loop => None,
+            RemoteEnd::Tcp(senders) => senders.iter().filter_map(TcpSender::next_event).min(),
         };
         [frame, end, self.next_begin()].into_iter().flatten().min()
     }
@@ -221,7 +221,8 @@ impl Wire {
             if let Some(activity) = &mut activity {
                 activity.frame(self.part, DeviceTrack::WireOut, frame.len(), arrival, self.rate);
             }
-            let destination = if matches!(self.end, End::Loop) { Destination::Mac } else { Destination::End };
+            let destination =
+                if matches!(self.end, RemoteEnd::Loop) { Destination::Mac } else { Destination::RemoteEnd };
             self.put(destination, frame, arrival);
         }
     }
@@ -237,7 +238,7 @@ impl Wire {
             }
             match (destination, &mut self.end) {
                 (Destination::Mac, _) => mac.deliver(frame, arrival),
-                (Destination::End, End::Tcp(senders)) => {
+                (Destination::RemoteEnd, RemoteEnd::Tcp(senders)) => {
                     if let Some(paused) = &mut self.paused
                         && let Some(quanta) = pause_quanta(&frame)
                     {
@@ -247,7 +248,7 @@ impl Wire {
                     let flow = flow_of(&frame).min(senders.len() - 1);
                     senders[flow].deliver(frame, arrival);
                 }
-                (Destination::End, End::Loop) => {}
+                (Destination::RemoteEnd, RemoteEnd::Loop) => {}
                 (Destination::Port, _) if self.paused.is_some() => self.waiting.push_back((arrival, frame)),
                 (Destination::Port, _) => {
                     let transmission = self.link.send(&frame, arrival);
@@ -257,7 +258,7 @@ impl Wire {
         }
         self.now = self.now.max(at);
         let mut sent = Vec::new();
-        if let End::Tcp(senders) = &mut self.end {
+        if let RemoteEnd::Tcp(senders) = &mut self.end {
             let several = senders.len() > 1;
             for sender in senders {
                 sender.advance(at);

@@ -115,7 +115,7 @@ pub struct SimulatedProcess {
 }
 
 impl SimulatedProcess {
-    /// Connects the parts. Threads save their state after each turn only if there is a [`StopTheWorld`].
+    /// Connects the scheduler with the timing model. Threads save their state after each turn only if there is a [`StopTheWorld`].
     pub fn new(config: SimulatedProcessConfig) -> Self {
         let SimulatedProcessConfig { scheduler, timing_backend, stop_the_world, seed, memory_bytes } = config;
         if let Some(devices) = timing_backend.devices() {
@@ -135,7 +135,7 @@ impl SimulatedProcess {
         }
     }
 
-    /// Forgets the states of all threads, because the process executes another program.
+    /// Forgets the states of all threads, because the process has called execve(2).
     pub(crate) fn forget_threads(&self) {
         self.snapshots().clear();
     }

@@ -1,4 +1,4 @@
-//! Executes kernel work on the modelled cores, where it takes cycles from the program.
+//! Executes kernel work on the modelled cores, where it delays the program.
 
 use longma_core::Core;
 use longma_memory::{MemoryPort, placement::SpaceId};
@@ -88,7 +88,7 @@ impl TimingSimulation {
         let Some(interval) = self.kernel.costs().tick_interval else { return };
         let now = self.time(number, Time::ZERO);
         if now >= self.cores[number].next_tick {
-            let takes = self.kernel.costs().takes(Work::Tick);
+            let takes = self.kernel.costs().cost_of(Work::Tick);
             self.execute_work(PendingWork { core: number, at: now, work: Work::Tick, takes });
             self.cores[number].next_tick = after(now, interval);
         }
@@ -116,7 +116,7 @@ impl TimingSimulation {
             && self.config.sampling.is_none();
         counts_all
             && self.phase == Phase::Counted
-            && self.kernel.costs().takes(Work::PageFault) > Duration::ZERO
+            && self.kernel.costs().cost_of(Work::PageFault) > Duration::ZERO
     }
 
     /// Accounts for page faults at the end of a quantum of core `number`. For each page accessed for the first time,
@@ -127,7 +127,7 @@ impl TimingSimulation {
             return;
         }
         let page_bytes = self.memory.spaces().page_bytes();
-        let takes = self.kernel.costs().takes(Work::PageFault);
+        let takes = self.kernel.costs().cost_of(Work::PageFault);
         for page in self.memory.spaces().take_touched() {
             let address = page * page_bytes;
             let zeroed = !guest.cpu().guest().memory().is_of_file(address);

@@ -253,7 +253,7 @@ impl TimingSimulation {
         }
     }
 
-    /// Whether accesses take the time that they take on the machine.
+    /// Whether accesses have the latencies of the machine.
     fn is_timed(&self) -> bool {
         matches!(self.config.level, Level::Timing(_))
     }
@@ -343,7 +343,7 @@ impl TimingSimulation {
         }
         self.cores.iter_mut().for_each(|core| core.warmer = None);
         self.memory.set_detail(self.config.level.detail());
-        // Cores that stood still during the setup would otherwise count it as idle time.
+        // Cores that executed nothing during the setup would otherwise count the setup as idle time.
         for core in &mut self.cores {
             core.model.pass_to(core.cycle_at(at));
         }

@@ -1,5 +1,5 @@
-//! The programs of a process that executes others: the counts of all of them are added up. Caches and predictors keep
-//! their state; the address space is new. Source: execve(2).
+//! The programs that a process executes one after the other. Their counts are added up. Caches and predictors keep their
+//! state; the address space is new. Source: execve(2).
 
 use longma_core::Executed;
 use longma_memory::placement::SpaceId;
@@ -14,7 +14,7 @@ use crate::{
 /// The name in the result if programs of several instruction sets were translated.
 const SEVERAL: &str = "several instruction sets";
 
-/// A program that has executed another one.
+/// A program that execve(2) has replaced.
 struct EarlierProgram {
     name: String,
     /// The functions in which blocks begin.

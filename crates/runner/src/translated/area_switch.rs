@@ -36,7 +36,7 @@ impl<F: FrontEnd> Translated<F> {
         self.code_with_free_area(cores, |engine, memory| engine.code_of_one(pc, memory))
     }
 
-    /// The code of the target `pc` of the exit at `exit`, at which the thread is.
+    /// The code at `pc`, the target of the exit at `exit`, which the thread has reached.
     pub(super) fn follow(&self, cores: &Cores, exit: u64, pc: u64) -> Result<u64, CodeError> {
         let mut is_first = true;
         self.code_with_free_area(cores, |engine, memory| match std::mem::take(&mut is_first) {
@@ -46,15 +46,15 @@ impl<F: FrontEnd> Translated<F> {
         })
     }
 
-    /// How to continue at `pc`. If `exit` is given, it is the exit in translated code at which the thread is. An
-    /// interpreted indirect jump led to `pc` if `is_indirect` is set.
+    /// How to continue at `pc`. If `exit` is given, it is the exit in translated code that the thread has reached. If
+    /// `is_indirect`, an interpreted indirect jump led to `pc`.
     pub(super) fn continue_at(
         &self,
         cores: &Cores,
         mut exit: Option<u64>,
         pc: u64,
         is_indirect: bool,
-    ) -> Result<Continuation<F::Step>, CodeError> {
+    ) -> Result<Continuation<F::DecodedInstruction>, CodeError> {
         self.forget_noted(cores);
         self.with_free_area(cores, |engine, memory| {
             if is_indirect {
@@ -92,8 +92,11 @@ impl<F: FrontEnd> Translated<F> {
     fn with_free_area(
         &self,
         cores: &Cores,
-        mut lookup: impl FnMut(&mut Engine<F>, &dyn Memory) -> Result<Continuation<F::Step>, CodeError>,
-    ) -> Result<Continuation<F::Step>, CodeError> {
+        mut lookup: impl FnMut(
+            &mut Engine<F>,
+            &dyn Memory,
+        ) -> Result<Continuation<F::DecodedInstruction>, CodeError>,
+    ) -> Result<Continuation<F::DecodedInstruction>, CodeError> {
         let mut total_wait = Duration::ZERO;
         let mut waiting = None;
         loop {

@@ -102,7 +102,7 @@ impl<F: FrontEnd> Translated<F> {
     /// Runs a thread without a debugger until it stops, handles the stop, and interprets cold code that follows.
     pub(super) fn run_freely(&self, cores: &Cores, core: &mut Core, thread: &mut Thread) -> Outcome {
         let mut on = DebuggedThread::free(cores, thread);
-        let outcome = self.go(&mut on, core);
+        let outcome = self.run_until_stop(&mut on, core);
         self.interpret_pending(&mut on, core, outcome)
     }
 
@@ -124,12 +124,12 @@ impl<F: FrontEnd> Translated<F> {
     /// Continues at the source address in the program counter, which the thread reached through `exit` in translated
     /// code if given: interprets blocks up to one that has translated code.
     fn interpret(&self, on: &mut DebuggedThread, core: &mut Core, exit: Option<u64>) -> Outcome {
-        KeptBlocks::<F::Step>::with(|kept| self.interpret_blocks(kept, on, core, exit))
+        KeptBlocks::<F::DecodedInstruction>::with(|kept| self.interpret_blocks(kept, on, core, exit))
     }
 
     fn interpret_blocks(
         &self,
-        kept: &mut KeptBlocks<F::Step>,
+        kept: &mut KeptBlocks<F::DecodedInstruction>,
         on: &mut DebuggedThread,
         core: &mut Core,
         mut exit: Option<u64>,

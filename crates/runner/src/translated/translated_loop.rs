@@ -23,7 +23,7 @@ pub(super) type HostPosition = (u64, Option<Box<([u64; 32], [Vector; 32])>>);
 
 impl<F: FrontEnd> Translated<F> {
     /// Runs the thread until it stops, and handles the stop.
-    pub(super) fn go(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
+    pub(super) fn run_until_stop(&self, on: &mut DebuggedThread, core: &mut Core) -> Outcome {
         while self.is_over.load(Ordering::Acquire) {
             std::thread::park();
         }
@@ -140,9 +140,9 @@ impl<F: FrontEnd> Translated<F> {
                 let change_count = self.noted.load(Ordering::Acquire);
                 match F::serve(instruction, state, &self.view(cores)) {
                     ServiceResult::Trap(trap) => return self.raise(on, state, trap),
-                    ServiceResult::TrapAfter(trap, behind) => {
+                    ServiceResult::TrapAfter(trap, next_pc) => {
                         let _ = self.settled(cores, state);
-                        state.pc = behind;
+                        state.pc = next_pc;
                         return self.raise_at_source(on, state, trap);
                     }
                     ServiceResult::Done => {}
@@ -152,8 +152,8 @@ impl<F: FrontEnd> Translated<F> {
                             None => self.raise(on, state, Trap::IllegalInstruction),
                         };
                     }
-                    ServiceResult::ExactFloats { behind } => {
-                        if let Some(outcome) = self.use_exact_floats(on, state, behind) {
+                    ServiceResult::ExactFloats { next_pc } => {
+                        if let Some(outcome) = self.use_exact_floats(on, state, next_pc) {
                             return outcome;
                         }
                     }
@@ -247,7 +247,7 @@ impl<F: FrontEnd> Translated<F> {
     /// Executes the source instruction at the program counter if its processor does not raise `trap`.
     fn serve_instead(&self, on: &mut DebuggedThread, state: &mut State, trap: &Trap) -> Option<Outcome> {
         let position = self.engine().position_of_fault(state.pc)?;
-        let (instruction, behind) =
+        let (instruction, next_pc) =
             F::permitted(trap, position.pc, &|address| self.view(on.cores).fetch(address).ok())?;
         self.settled(on.cores, state);
         Some(match F::serve(instruction, state, &self.view(on.cores)) {
@@ -255,7 +255,7 @@ impl<F: FrontEnd> Translated<F> {
                 state.pc = position.pc;
                 self.raise_at_source(on, state, trap)
             }
-            _ => self.arrive(on, state, behind),
+            _ => self.arrive(on, state, next_pc),
         })
     }
 

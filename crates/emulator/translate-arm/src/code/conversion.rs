@@ -116,7 +116,7 @@ impl Lowering<'_> {
     fn round_to_signed(&mut self, i: Instruction, from: Option<u8>, ops: [La; 4]) {
         let (d, is_wide) = (i.rd(), i.is_wide());
         let (n, between) = self.between(i, from);
-        // Also without a destination, for the exception flags.
+        // Convert even without a destination, because of the exception flags.
         self.assembler.two(ops[2 * usize::from(is_wide) + usize::from(i.is_double())], between, n);
         if d == NONE {
             return;
@@ -131,7 +131,7 @@ impl Lowering<'_> {
         let (n, between) = self.between(i, from);
         // The instructions convert all elements, but only this one may raise exceptions.
         self.spread(between, n, i);
-        // Also without a destination, for the exception flags.
+        // Convert even without a destination, because of the exception flags.
         let to = if d == NONE { self.temporary() } else { self.target(d) };
         if !is_wide && !i.is_double() {
             self.assembler.two(La::VftintrzWuS, between, between);

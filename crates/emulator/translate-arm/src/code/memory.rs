@@ -138,8 +138,8 @@ impl Lowering<'_> {
         self.step_base(i.rn(), base, step);
     }
 
-    /// Returns the register that an access loads or stores. If an access with write-back loads its own base, which the
-    /// manual leaves open, the new base replaces the loaded value, as in QEMU.
+    /// Returns the register that an access loads or stores. The manual leaves open what an access with write-back does if
+    /// it loads its own base: here, as in QEMU, the new base replaces the loaded value.
     fn kept(i: Instruction, access: Access, register: u8, step: Option<i64>) -> u8 {
         let is_base = register == i.rn() && access.loads && !access.is_vector;
         if is_base && step.is_some() { NONE } else { register }
@@ -260,12 +260,12 @@ impl Lowering<'_> {
         };
         let [mut first, second] = [i.rd(), i.ra()].map(|register| Self::kept(i, access, register, step));
         if access.loads && first == second && !access.is_vector {
-            // Also left open. In QEMU, the second value remains.
+            // The manual leaves open which value remains. In QEMU, it is the second.
             first = NONE;
         }
         let (base, offset) = self.near_base(i, access, offset);
         let next = offset + i64::from(access.bytes);
-        // A load into the base register comes last, because the other one still reads the base.
+        // A load into the base register comes last, because the other load still reads the base.
         if access.loads && !access.is_vector && first == i.rn() && first != NONE {
             self.access(access, second, Address::Near(base, next));
             self.access(access, first, Address::Near(base, offset));

@@ -40,7 +40,7 @@ pub(super) struct ReachableCode {
     live: FxHashMap<u64, Live>,
     /// The flags that code after a call reads.
     returned: u8,
-    /// The calls after which flags are read that the callee may have left as they were.
+    /// The calls after which flags are read that the callee may have preserved.
     read_after: FxHashSet<u64>,
     used: FxHashMap<u64, Uses>,
     /// Instructions that need more temporary registers than there are. They raise an illegal instruction exception
@@ -451,7 +451,7 @@ pub(crate) fn reads_returned_flags(start: u64, fetch: &dyn Fn(u64) -> Option<u32
     false
 }
 
-/// Whether code after the call at `pc` reads flags that the callee may have left as they were, as in dav1d. A cold
+/// Whether code after the call at `pc` reads flags that the callee may have preserved, as in dav1d. A cold
 /// translation reads only the listed pages; others are added.
 fn is_read_after(
     (pages, options): (&mut FxHashSet<u64>, Options),

@@ -4,7 +4,7 @@
 use longma_translate::front_end::DataMemory;
 
 use super::registers::{sign, truncated};
-use super::{Machine, Step};
+use super::{DecodedInstruction, Machine};
 use crate::registers::CARRY;
 
 impl<M: DataMemory> Machine<'_, M> {
@@ -21,15 +21,15 @@ impl<M: DataMemory> Machine<'_, M> {
         result
     }
 
-    /// Adds `b` to `a`, or subtracts it, as bits 30 and 29 say.
-    fn add_or_subtract(&mut self, step: &Step, a: u64, b: u64) -> u64 {
+    /// Adds `b` to `a` or subtracts it (bit 30), and sets the flags if bit 29 is set.
+    fn add_or_subtract(&mut self, step: &DecodedInstruction, a: u64, b: u64) -> u64 {
         let is_subtraction = step.bit(30);
         let b = if is_subtraction { !b } else { b };
         self.sum(a, b, is_subtraction, step.is_wide(), step.bit(29))
     }
 
-    /// Without flags, register 31 is the stack pointer.
-    fn set_sum(&mut self, step: &Step, value: u64) {
+    /// Writes a sum to the destination. In the forms that do not set the flags, register 31 is the stack pointer.
+    fn set_sum(&mut self, step: &DecodedInstruction, value: u64) {
         if step.bit(29) {
             self.set_x(step.register(0), value);
         } else {
@@ -37,19 +37,19 @@ impl<M: DataMemory> Machine<'_, M> {
         }
     }
 
-    pub(super) fn add_immediate(&mut self, step: &Step) {
+    pub(super) fn add_immediate(&mut self, step: &DecodedInstruction) {
         let a = self.x_or_sp(step.register(5));
         let result = self.add_or_subtract(step, a, step.value);
         self.set_sum(step, result);
     }
 
-    pub(super) fn add_shifted(&mut self, step: &Step) {
+    pub(super) fn add_shifted(&mut self, step: &DecodedInstruction) {
         let (a, b) = (self.x(step.register(5)), self.shifted(step));
         let result = self.add_or_subtract(step, a, b);
         self.set_x(step.register(0), result);
     }
 
-    pub(super) fn add_extended(&mut self, step: &Step) {
+    pub(super) fn add_extended(&mut self, step: &DecodedInstruction) {
         let value = self.x(step.register(16));
         let extended = match step.bits(13, 3) {
             0 => u64::from(value as u8),
@@ -66,15 +66,15 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// ADC and SBC.
-    pub(super) fn add_carry(&mut self, step: &Step) {
+    pub(super) fn add_carry(&mut self, step: &DecodedInstruction) {
         let (a, b) = (self.x(step.register(5)), self.x(step.register(16)));
         let b = if step.bit(30) { !b } else { b };
         let result = self.sum(a, b, self.flag(CARRY), step.is_wide(), step.bit(29));
         self.set_x(step.register(0), result);
     }
 
-    /// AND, ORR, EOR and ANDS, as bits 30 and 29 say.
-    pub(super) fn logic(&mut self, step: &Step, b: u64) {
+    /// AND, ORR, EOR and ANDS, selected by bits 30 and 29.
+    pub(super) fn logic(&mut self, step: &DecodedInstruction, b: u64) {
         let is_wide = step.is_wide();
         let a = self.x(step.register(5));
         let operation = step.bits(29, 2);
@@ -97,13 +97,13 @@ impl<M: DataMemory> Machine<'_, M> {
         }
     }
 
-    pub(super) fn logic_shifted(&mut self, step: &Step) {
+    pub(super) fn logic_shifted(&mut self, step: &DecodedInstruction) {
         let b = self.shifted(step);
         self.logic(step, if step.bit(21) { !b } else { b });
     }
 
     /// CCMP and CCMN.
-    pub(super) fn compare_if(&mut self, step: &Step) {
+    pub(super) fn compare_if(&mut self, step: &DecodedInstruction) {
         if self.holds(step.bits(12, 4) as u8) {
             let a = self.x(step.register(5));
             let b = if step.bit(11) { step.bits(16, 5).into() } else { self.x(step.register(16)) };
@@ -114,7 +114,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// CSEL, CSINC, CSINV and CSNEG.
-    pub(super) fn select(&mut self, step: &Step) {
+    pub(super) fn select(&mut self, step: &DecodedInstruction) {
         let value = if self.holds(step.bits(12, 4) as u8) {
             self.x(step.register(5))
         } else {
@@ -130,7 +130,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// UDIV, SDIV, LSLV, LSRV, ASRV and RORV. A division by zero gives zero.
-    pub(super) fn two_sources(&mut self, step: &Step) {
+    pub(super) fn two_sources(&mut self, step: &DecodedInstruction) {
         let is_wide = step.is_wide();
         let (a, b) = (self.operand(step.register(5), is_wide), self.operand(step.register(16), is_wide));
         let count = b as u32 & if is_wide { 63 } else { 31 };
@@ -156,7 +156,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// MADD, MSUB, SMADDL, SMSUBL, UMADDL and UMSUBL.
-    pub(super) fn multiply_add(&mut self, step: &Step) {
+    pub(super) fn multiply_add(&mut self, step: &DecodedInstruction) {
         let (n, m) = (self.x(step.register(5)), self.x(step.register(16)));
         let product = match step.bits(21, 3) {
             1 => (n as i32 as i64).wrapping_mul(m as i32 as i64) as u64,
@@ -169,7 +169,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// SMULH and UMULH.
-    pub(super) fn multiply_high(&mut self, step: &Step) {
+    pub(super) fn multiply_high(&mut self, step: &DecodedInstruction) {
         let (n, m) = (self.x(step.register(5)), self.x(step.register(16)));
         let high = if step.bit(23) {
             ((u128::from(n) * u128::from(m)) >> 64) as u64

@@ -3,7 +3,7 @@
 use longma_translate::front_end::DataMemory;
 
 use super::registers::truncated;
-use super::{Machine, Step};
+use super::{DecodedInstruction, Machine};
 
 /// Shifts left (0), right (1) or right with sign (2), or rotates right (3), by less than the operand's size.
 pub(super) fn shifted(value: u64, kind: u32, count: u32, is_wide: bool) -> u64 {
@@ -19,13 +19,13 @@ pub(super) fn shifted(value: u64, kind: u32, count: u32, is_wide: bool) -> u64 {
 
 impl<M: DataMemory> Machine<'_, M> {
     /// The shifted second operand.
-    pub(super) fn shifted(&self, step: &Step) -> u64 {
+    pub(super) fn shifted(&self, step: &DecodedInstruction) -> u64 {
         let is_wide = step.is_wide();
         let value = self.operand(step.register(16), is_wide);
         truncated(shifted(value, step.bits(22, 2), step.bits(10, 6), is_wide), is_wide)
     }
 
-    pub(super) fn move_keep(&mut self, step: &Step) {
+    pub(super) fn move_keep(&mut self, step: &DecodedInstruction) {
         let shift = 16 * step.bits(21, 2);
         let old = self.x(step.register(0));
         let value = old & !(0xffff << shift) | u64::from(step.bits(5, 16)) << shift;
@@ -33,7 +33,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// SBFM, BFM and UBFM.
-    pub(super) fn bit_field(&mut self, step: &Step) {
+    pub(super) fn bit_field(&mut self, step: &DecodedInstruction) {
         let is_wide = step.is_wide();
         let size = if is_wide { 64 } else { 32 };
         let (first, last) = (step.bits(16, 6), step.bits(10, 6));
@@ -59,7 +59,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// EXTR.
-    pub(super) fn extract(&mut self, step: &Step) {
+    pub(super) fn extract(&mut self, step: &DecodedInstruction) {
         let is_wide = step.is_wide();
         let (high, low) = (self.operand(step.register(5), is_wide), self.operand(step.register(16), is_wide));
         let count = step.bits(10, 6);
@@ -69,7 +69,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// RBIT, REV16, REV32, REV, CLZ and CLS.
-    pub(super) fn one_source(&mut self, step: &Step) {
+    pub(super) fn one_source(&mut self, step: &DecodedInstruction) {
         let is_wide = step.is_wide();
         let value = self.operand(step.register(5), is_wide);
         let unused = if is_wide { 0 } else { 32 };

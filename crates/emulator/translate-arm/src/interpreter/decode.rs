@@ -1,20 +1,23 @@
-//! Decodes blocks to steps. Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C4.
+//! Decodes blocks for the interpreter. Source: Arm Architecture Reference Manual (Arm DDI 0487), chapter C4.
 
 use longma_translate::front_end::InterpretableBlock;
 
-use super::{Group, Step};
+use super::{DecodedInstruction, Group};
 use crate::code::reachable::reads_returned_flags;
 use crate::instruction::{Instruction, Op, decode, modified_immediate};
 use crate::registers::TPIDR_EL0;
 
 /// The maximum number of instructions in a block.
-const MAX_STEPS: usize = 32;
+const MAX_INSTRUCTIONS: usize = 32;
 
 /// The instructions from `start` to the first branch, or to one that the interpreter does not support.
-pub(crate) fn decode_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> InterpretableBlock<Step> {
+pub(crate) fn decode_block(
+    start: u64,
+    fetch: &dyn Fn(u64) -> Option<u32>,
+) -> InterpretableBlock<DecodedInstruction> {
     let mut block = InterpretableBlock::default();
     let mut pc = start;
-    while block.steps.len() < MAX_STEPS {
+    while block.steps.len() < MAX_INSTRUCTIONS {
         let Some(step) = fetch(pc).and_then(decode).and_then(|i| step_of(i, pc)) else { break };
         block.steps.push(step);
         pc = pc.wrapping_add(4);
@@ -31,14 +34,14 @@ pub(crate) fn decode_block(start: u64, fetch: &dyn Fn(u64) -> Option<u32>) -> In
     block
 }
 
-/// An instruction's step; `None` if the interpreter does not support it.
-fn step_of(i: Instruction, pc: u64) -> Option<Step> {
+/// Decodes an instruction; `None` if the interpreter does not support it.
+fn step_of(i: Instruction, pc: u64) -> Option<DecodedInstruction> {
     let (group, value) = branches(i, pc)
         .or_else(|| immediates(i, pc))
         .or_else(|| registers(i))
         .or_else(|| accesses(i, pc))
         .or_else(|| others(i))?;
-    Some(Step { group, word: i.word, value, pc })
+    Some(DecodedInstruction { group, word: i.word, value, pc })
 }
 
 fn branches(i: Instruction, pc: u64) -> Option<(Group, u64)> {

@@ -3,7 +3,7 @@
 use longma_translate::front_end::DataMemory;
 
 use super::registers::truncated;
-use super::{Group, Machine, Step};
+use super::{DecodedInstruction, Group, Machine};
 
 /// A loaded or stored value of up to 16 bytes.
 type Value = [u64; 2];
@@ -25,13 +25,13 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// A load or store of one register.
-    pub(super) fn access(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn access(&mut self, step: &DecodedInstruction) -> Option<()> {
         let (size, is_vector, operation) = (step.bits(30, 2), step.bit(26), step.bits(22, 2));
         let register = step.register(0);
         if step.group == Group::Literal {
             return self.load_literal(step, size, is_vector);
         }
-        // The accesses of 16 bytes have the size of a byte and the upper bit of the operation.
+        // 16-byte accesses are encoded with the size of a byte and the upper bit of the operation.
         let bytes = if is_vector && operation >= 2 { 16 } else { 1 << size };
         let base = self.x_or_sp(step.register(5));
         let offset = match step.group {
@@ -48,7 +48,7 @@ impl<M: DataMemory> Machine<'_, M> {
             } else {
                 self.set_x(register, extended(value[0], size, operation));
             }
-            // If the base is loaded too, which the manual leaves open, QEMU writes it back last.
+            // The manual leaves open the result of loading the base register. As in QEMU, the write-back comes last.
             self.write_back(step, moved);
         } else {
             let value = if is_vector { self.vector(register) } else { [self.x(register), 0] };
@@ -58,14 +58,14 @@ impl<M: DataMemory> Machine<'_, M> {
         Some(())
     }
 
-    fn write_back(&mut self, step: &Step, moved: u64) {
+    fn write_back(&mut self, step: &DecodedInstruction, moved: u64) {
         use Group::*;
         if matches!(step.group, PostIndexed | PreIndexed | PairPostIndexed | PairPreIndexed) {
             self.set_x_or_sp(step.register(5), moved);
         }
     }
 
-    fn register_offset(&self, step: &Step, bytes: u8) -> u64 {
+    fn register_offset(&self, step: &DecodedInstruction, bytes: u8) -> u64 {
         let value = self.x(step.register(16));
         let extended = match step.bits(13, 3) {
             2 => u64::from(value as u32),
@@ -76,7 +76,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// LDR and LDRSW of a literal.
-    fn load_literal(&mut self, step: &Step, size: u32, is_vector: bool) -> Option<()> {
+    fn load_literal(&mut self, step: &DecodedInstruction, size: u32, is_vector: bool) -> Option<()> {
         if is_vector {
             let value = self.load(step.value, 4 << size)?;
             self.set_vector(step.register(0), value);
@@ -88,7 +88,7 @@ impl<M: DataMemory> Machine<'_, M> {
     }
 
     /// LDP, STP and LDPSW.
-    pub(super) fn access_pair(&mut self, step: &Step) -> Option<()> {
+    pub(super) fn access_pair(&mut self, step: &DecodedInstruction) -> Option<()> {
         let (size, is_vector, is_load) = (step.bits(30, 2), step.bit(26), step.bit(22));
         let registers = [step.register(0), step.register(10)];
         let bytes = match (is_vector, size) {
@@ -116,7 +116,7 @@ impl<M: DataMemory> Machine<'_, M> {
                     if is_vector { self.vector(register) } else { [self.x(register), 0] }
                 },
             );
-            // If the second store fails, the first one is repeated by the translation with the same value.
+            // If the second store fails, the translated code repeats the first store, with the same value.
             self.store(first, bytes, values[0])?;
             self.store(second, bytes, values[1])?;
             self.write_back(step, moved);

@@ -65,7 +65,7 @@ enum Group {
 
 /// An instruction in the form that [`interpret`] executes.
 #[derive(Clone, Copy, Debug)]
-pub struct Step {
+pub struct DecodedInstruction {
     group: Group,
     word: u32,
     /// A constant that depends on the group: the immediate, or the target of a branch.
@@ -73,7 +73,7 @@ pub struct Step {
     pc: u64,
 }
 
-impl Step {
+impl DecodedInstruction {
     /// `width` bits from bit `at` on.
     fn bits(&self, at: u32, width: u32) -> u32 {
         self.word >> at & ((1 << width) - 1)
@@ -103,7 +103,7 @@ impl Step {
     }
 }
 
-/// What follows an instruction. `None` in place of it means that the instruction was not executed.
+/// Where execution continues after an instruction. Functions return `None` if they did not execute the instruction.
 enum Flow {
     Next,
     To(u64),
@@ -117,8 +117,12 @@ struct Machine<'a, M> {
     memory: &'a M,
 }
 
-/// Executes the steps of a block.
-pub(crate) fn interpret<M: DataMemory>(steps: &[Step], state: &mut State, memory: &M) -> Interpreted {
+/// Executes the instructions of a block.
+pub(crate) fn interpret<M: DataMemory>(
+    steps: &[DecodedInstruction],
+    state: &mut State,
+    memory: &M,
+) -> Interpreted {
     let mut machine = Machine { state, memory };
     for step in steps {
         match machine.execute(step) {
@@ -133,7 +137,7 @@ pub(crate) fn interpret<M: DataMemory>(steps: &[Step], state: &mut State, memory
 
 impl<M: DataMemory> Machine<'_, M> {
     /// Executes an instruction, or changes nothing and returns `None`.
-    fn execute(&mut self, step: &Step) -> Option<Flow> {
+    fn execute(&mut self, step: &DecodedInstruction) -> Option<Flow> {
         use Group::*;
         match step.group {
             Nothing => {}
@@ -192,7 +196,7 @@ impl<M: DataMemory> Machine<'_, M> {
         Some(Flow::Next)
     }
 
-    fn branch_if(&self, step: &Step, is_taken: bool) -> Flow {
+    fn branch_if(&self, step: &DecodedInstruction, is_taken: bool) -> Flow {
         Flow::To(if is_taken { step.value } else { step.pc.wrapping_add(4) })
     }
 }

@@ -31,7 +31,7 @@ pub fn serve(i: Instruction, state: &mut State, memory: &dyn UserMemory) -> Serv
             if i.system_register() == FPCR {
                 set_control(state, value, memory);
                 if value & (FLUSH | FLUSH_HALF | DEFAULT_NAN) != 0 {
-                    return ServiceResult::ExactFloats { behind: None };
+                    return ServiceResult::ExactFloats { next_pc: None };
                 }
             } else {
                 set_status(state, value, memory);

@@ -142,7 +142,7 @@ impl Lowering<'_> {
             return false;
         }
         let signed = i.mnemonic() == Mnemonic::Idiv;
-        // Typically because of a preceding XOR EDX, EDX.
+        // The upper half is typically zero because of a preceding XOR EDX, EDX.
         let upper_is_zero = self.known.value(2).width == 0;
         // The engine may execute the instruction, so all state must be architectural until its end.
         self.settle(true);

@@ -15,8 +15,9 @@ const BEFORE_RETURN: usize = 4;
 
 /// Whether `call` is a call after which the code reads flags that the callee returns.
 ///
-/// A call that does not return may be followed by code that is reached with flags of another place. So the callee of a
-/// direct call must compare and return; for an indirect call, the first instruction after it must read flags.
+/// If a call never returns, the code after it is reached from elsewhere, and may read flags that were set there.
+/// Therefore, the callee of a direct call must compare and return. The callee of an indirect call is unknown; the first
+/// instruction after such a call must read flags.
 pub(crate) fn reads_returned_flags(call: &Instruction, fetch: &dyn Fn(u64) -> Option<u32>) -> bool {
     if call.is_call_near_indirect() {
         return reads_flags(call.next_ip(), 1, fetch);
@@ -26,7 +27,7 @@ pub(crate) fn reads_returned_flags(call: &Instruction, fetch: &dyn Fn(u64) -> Op
         && compares_and_returns(call.near_branch_target(), fetch)
 }
 
-/// Whether code after `call` reads flags that the callee may have left as they were. A cold translation reads only the
+/// Whether code after `call` reads flags that the callee may have preserved. A cold translation reads only the
 /// listed pages; others are added.
 pub(super) fn is_read_after(
     call: &Instruction,
@@ -124,10 +125,10 @@ fn only_sets_flags(i: &Instruction) -> bool {
 mod tests {
     use super::*;
 
-    /// Whether a call of `cmp eax, eax; ret` is one after which `behind` reads its flags.
-    fn is_read(behind: &[u8]) -> bool {
+    /// Whether `next` reads the flags that a call of `cmp eax, eax; ret` returns.
+    fn is_read(next: &[u8]) -> bool {
         // call 0x20
-        let mut code = [&[0xe8, 0x1b, 0, 0, 0], behind].concat();
+        let mut code = [&[0xe8, 0x1b, 0, 0, 0], next].concat();
         code.resize(0x20, 0x90);
         code.extend([0x39, 0xc0, 0xc3, 0x90]);
         let fetch = |at: u64| Some(u32::from_le_bytes(*code.get(at as usize..)?.first_chunk()?));

@@ -12,7 +12,7 @@ use crate::registers::*;
 /// Bit 3 of the immediate: inexact results are not recorded.
 const NEVER_INEXACT: u8 = 8;
 
-/// The LoongArch instruction of a rounding, by the immediate.
+/// The LoongArch instruction that rounds in the mode selected by the immediate.
 fn rounding(mode: u8, is_double: bool) -> La {
     match (mode & 7, is_double) {
         (0, true) => La::VfrintrneD,
@@ -35,7 +35,7 @@ impl Lowering<'_> {
         if immediate & NEVER_INEXACT == 0 {
             return self.vectors_two(rounding(immediate, is_double), d, s);
         }
-        // The numbers of FCSR, or FCSR's mode.
+        // The rounding mode in the encoding of FCSR, or 4 for the current mode.
         let mode = if immediate & 4 != 0 { 4 } else { [0, 3, 2, 1][usize::from(immediate & 3)] };
         self.vectors_by(if is_double { La::VfrintDExact } else { La::VfrintSExact }, d, s, mode);
     }
@@ -108,7 +108,7 @@ impl Lowering<'_> {
             (La::VslliW, La::VsrliW, La::VseqiW, 24)
         };
         let mode = self.temporary();
-        // All bits but the sign, where the exponent is zero.
+        // A mask of all bits but the sign for elements whose exponent is zero.
         self.vectors_by(left, t, v, 1);
         self.vectors_by(right, t, t, fraction);
         self.vectors_by(equal, t, t, 0);

@@ -40,7 +40,7 @@ impl Lowering<'_> {
             self.bits_of(found, w);
             self.assembler.three(La::And, SCRATCH, in_set, in_text);
             self.assembler.three(La::And, found, found, SCRATCH);
-            // Behind both ends, strings are equal.
+            // After the ends of both strings, elements compare as equal.
             self.assembler.three(La::Nor, SCRATCH, in_set, in_text);
             self.assembler.field(La::BstrpickD, SCRATCH, SCRATCH, 15, 0);
             self.assembler.three(La::Or, found, found, SCRATCH);

@@ -207,15 +207,15 @@ impl ReachableCode {
                     break;
                 }
             }
-            visited.lead(leader);
+            visited.make_leader(leader);
         }
         reachable.entry_points.sort_unstable();
         let mut engine_entries = extra_entries.to_vec();
         engine_entries.sort_unstable();
         engine_entries.dedup();
-        engine_entries.retain(|entry| !reachable.is_entry_point(*entry) && visited.lead(*entry));
+        engine_entries.retain(|entry| !reachable.is_entry_point(*entry) && visited.make_leader(*entry));
         reachable.engine_entries = engine_entries;
-        reachable.lay(&visited);
+        reachable.create_blocks(&visited);
         if reachable.analyses_across_blocks() {
             reachable.look_ahead(fetch);
             reachable.find_live();
@@ -448,11 +448,11 @@ impl ReachableCode {
                 changed |= std::mem::replace(&mut self.registers[number], live) != live;
             }
         }
-        self.find_around(&uses);
+        self.analyse_instructions(&uses);
     }
 
     /// Computes the analysis results of all instructions from those of leaders.
-    fn find_around(&mut self, uses: &[Uses]) {
+    fn analyse_instructions(&mut self, uses: &[Uses]) {
         let all = if self.options.has(Optimization::Flags) { 0 } else { ARITHMETIC };
         let mut contexts = Vec::with_capacity(self.code.len());
         for Block { first, end, next } in &self.blocks {

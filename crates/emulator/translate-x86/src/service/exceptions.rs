@@ -31,7 +31,7 @@ pub(crate) fn protection() -> Trap {
     Trap::Memory(Fault { address: 1 << 63, access: Access::Read, cause: FaultCause::Unmapped })
 }
 
-/// Restores the stack pointer that an indirect jump has changed before it could not jump.
+/// Restores the stack pointer after a fault of an indirect jump that had already changed it.
 pub(crate) fn undo_jump(jump: &Instruction, state: &mut State) {
     let moved = match jump.flow_control() {
         FlowControl::IndirectCall => -8,

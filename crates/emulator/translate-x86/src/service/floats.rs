@@ -5,7 +5,7 @@ use longma_loongarch::{Fcsr, State};
 
 use crate::registers::{SSE_CONTROL, ZERO_SUBNORMALS};
 
-/// The bits of MXCSR that have no equal in FCSR: DAZ, the mask of denormal exceptions, FTZ. The mask is stored inverted.
+/// The bits of MXCSR that have no counterpart in FCSR: DAZ, the mask of denormal exceptions, FTZ. The mask is stored inverted.
 const KEPT: u32 = DAZ | SUBNORMAL_MASK | FTZ;
 const DAZ: u32 = 1 << ZERO_SUBNORMALS;
 const FTZ: u32 = 1 << 15;

@@ -20,7 +20,8 @@ fn set_register(state: &mut State, n: usize, value: u64) {
     state.v[usize::from(X87_EXPONENTS)].0[n / 4] |= 0xffff << (16 * (n % 4));
 }
 
-/// Leaves x87 as any MMX instruction but EMMS does: the top of the stack is register 0, and no register is empty.
+/// Sets the x87 state that every MMX instruction except EMMS leaves: the top of the stack is register 0, and no register
+/// is empty.
 fn enter(state: &mut State) {
     let words = x87::words(state);
     x87::set_words(state, x87::Words { status: words.status & !0x3800, empty: 0, ..words });

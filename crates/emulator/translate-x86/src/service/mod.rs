@@ -87,7 +87,7 @@ pub(super) fn serve(instruction: &Instruction, state: &mut State, memory: &dyn U
         }
         Ok(()) if machine.is_interrupted => ServiceResult::Again,
         Ok(()) if sets_control(instruction) && zeroes_subnormals(machine.state) => {
-            ServiceResult::ExactFloats { behind: Some(instruction.next_ip()) }
+            ServiceResult::ExactFloats { next_pc: Some(instruction.next_ip()) }
         }
         Ok(()) => ServiceResult::Done,
         Err(trap) => ServiceResult::Trap(trap),

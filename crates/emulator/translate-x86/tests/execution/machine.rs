@@ -168,7 +168,7 @@ fn execute(
             }
             (Trap::Break(_), Some(Exit::Service(found))) => match X86_64::serve(found, &mut state, &memory) {
                 ServiceResult::Done => state.pc += 4,
-                ServiceResult::ExactFloats { behind: next } => {
+                ServiceResult::ExactFloats { next_pc: next } => {
                     state.pc += 4;
                     if engine.use_exact_floats(&memory).map_err(|fault| format!("{fault}"))? {
                         let next = next.expect("the instruction's length varies");

@@ -148,7 +148,7 @@ impl linux::Scheduler for Scheduler {
         }
         state.thread_table.keep_only(thread.0);
         let only = Member::new(Phase::Ready, state.signals);
-        // It continues its turn.
+        // The thread continues its turn.
         only.parker.post(waiting::RUN);
         state.members = vec![only];
         state.deadlines.clear();

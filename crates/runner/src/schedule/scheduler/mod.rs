@@ -86,7 +86,7 @@ struct Member {
     seen_signals: u64,
     /// Whether the thread is in a system call that gave up its core.
     in_call: bool,
-    /// Whether another thread has executed a program, so that this one runs no more instructions.
+    /// Whether another thread has called execve(2), so that this thread executes no more instructions.
     is_retired: bool,
 }
 

@@ -16,7 +16,7 @@ use crate::kernel_model::Work;
 pub(super) const RUN: u32 = 1;
 /// Message to a sleeping thread: check for signals.
 const CHECK_SIGNALS: u32 = 2;
-/// Message to any other thread: stop for good, because a thread has executed another program.
+/// Message to any other thread: stop for good, because a thread has called execve(2).
 pub(super) const RETIRE: u32 = 4;
 
 impl Scheduler {

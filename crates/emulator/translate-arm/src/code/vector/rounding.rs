@@ -22,8 +22,8 @@ fn to_signed(op: Op) -> Option<Pair> {
     })
 }
 
-/// The mode of an instruction that rounds to integral numbers and records no inexact result: FCSR's number of the mode,
-/// or 4 for the current one.
+/// The rounding mode of an instruction that rounds to integral numbers without recording inexact results: in the encoding
+/// of FCSR, or 4 for the current mode.
 fn integral_mode(op: Op) -> Option<i32> {
     use Op::*;
     Some(match op {
@@ -36,7 +36,7 @@ fn integral_mode(op: Op) -> Option<i32> {
     })
 }
 
-/// FCSR's number of the mode.
+/// The rounding mode toward zero in the encoding of FCSR.
 const TOWARD_ZERO: i32 = 1;
 
 const ROUND_EXACT: Pair = [La::VfrintSExact, La::VfrintDExact];
@@ -145,7 +145,7 @@ impl Lowering<'_> {
         let [small, rest, half, result] = [(); 4].map(|()| self.borrow_vector(used));
         let (clear, sign) = ([La::VbitclriW, La::VbitclriD][double], [31, 63][double]);
         let constants: [i64; 4] = [
-            // From here on all numbers are integral.
+            // At and above this magnitude, all numbers are integral.
             [0x4b00_0000_4b00_0000, 0x4330_0000_0000_0000],
             [0x3f00_0000_3f00_0000, 0x3fe0_0000_0000_0000],
             [0x3f80_0000_3f80_0000, 0x3ff0_0000_0000_0000],
@@ -196,7 +196,7 @@ impl Lowering<'_> {
             self.spread(first, first, i);
             self.spread(second, second, i);
         } else if !i.is_whole() {
-            // The upper halves raise no additional exceptions.
+            // Copy the lower halves to the upper ones, so that these raise no other exceptions.
             self.assembler.immediate(La::VreplveiD, first, first, 0);
             self.assembler.immediate(La::VreplveiD, second, second, 0);
         }

@@ -43,7 +43,7 @@ impl ReachableCode {
         if is_loop {
             reachable.find_registers();
         } else {
-            reachable.find_around(&uses_of(&reachable.code));
+            reachable.analyse_instructions(&uses_of(&reachable.code));
         }
         reachable
     }
@@ -55,6 +55,6 @@ impl ReachableCode {
         self.leaders.push(start);
         self.blocks.push(Block { first: 0, end: 1, next: None });
         self.code.push(invalid);
-        self.find_around(&uses_of(&self.code));
+        self.analyse_instructions(&uses_of(&self.code));
     }
 }

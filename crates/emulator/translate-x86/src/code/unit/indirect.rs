@@ -64,7 +64,7 @@ impl PushedValues {
         pushed.is_top()
     }
 
-    /// Whether the value at the top of the stack is one of them.
+    /// Whether the value at the top of the stack is one of the pushed values.
     pub fn is_top(&self) -> bool {
         self.count > 0
     }

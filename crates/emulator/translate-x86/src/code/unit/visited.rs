@@ -24,7 +24,7 @@ impl Visited {
     }
 
     /// Makes an address a leader. Returns false if there is no instruction.
-    pub fn lead(&mut self, pc: u64) -> bool {
+    pub fn make_leader(&mut self, pc: u64) -> bool {
         let index = self.place(pc);
         index.iter().for_each(|index| self.code[*index].1 = true);
         index.is_some()
@@ -33,7 +33,7 @@ impl Visited {
 
 impl ReachableCode {
     /// Creates the blocks of all leaders.
-    pub(super) fn lay(&mut self, visited: &Visited) {
+    pub(super) fn create_blocks(&mut self, visited: &Visited) {
         let leaders = visited.code.iter().filter(|(_, leads)| *leads);
         self.leaders = leaders.map(|(instruction, _)| instruction.ip()).collect();
         self.leaders.sort_unstable();

@@ -505,7 +505,8 @@ impl Stack<'_, '_> {
 
 /// The three lowest bits of the quotient of a remainder.
 fn quotient_bits(x: Extended, y: Extended, rest: Extended) -> u64 {
-    // The difference of dividend and remainder is a multiple of the divisor. Modulo eight divisors it is exact.
+    // Dividend minus remainder is a multiple of the divisor. Reducing the dividend by multiples of eight divisors keeps
+    // the quotient modulo eight and makes that difference exact.
     let eight = y.scalbn(3);
     let part = x.c_fmod(eight).value;
     let quotient = ((part - rest).value / y).value.round_to_integral(Round::NearestTiesToEven).value;

@@ -63,7 +63,7 @@ impl Stack<'_, '_> {
                     set_bits(self.m.state, number, (mantissa, u16::from_le_bytes([value[8], value[9]])));
                 }
             }
-            // The last three are of older coprocessors.
+            // The last three control older coprocessors.
             "FNOP" | "WAIT" | "FNDISI" | "FNENI" | "FNSETPM" => {}
             _ => return Ok(false),
         }
