@@ -15,7 +15,7 @@ const ARCHIVE: &str = "http://deb.debian.org/debian";
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes between reports of progress.
 const CHUNK: usize = 1 << 16;
-/// The maximum bytes of a download.
+/// The maximum size of a download in bytes.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// Receives progress, to display it.
@@ -31,7 +31,7 @@ pub trait Observer {
 /// The reason why a download failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The archive does not have it.
+    /// The archive does not have the file.
     Gone,
     /// The file has another hash.
     Hash,

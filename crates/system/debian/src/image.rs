@@ -17,7 +17,7 @@ const KERNEL: &str = "vmlinuz";
 const RAM_DISK: &str = "initrd.cpio";
 /// The folder of fetched packages.
 const DOWNLOADS: &str = "packages";
-/// The file of an image with the hashes of the others, in the form of `sha256sum`.
+/// The file with the hashes of the image's other files, in the format of `sha256sum`.
 const SUMS: &str = "sha256sums";
 /// The drivers in the RAM disk. Their dependencies are added.
 const MODULES: &[&str] =
@@ -25,7 +25,7 @@ const MODULES: &[&str] =
 /// The programs in the RAM disk besides busybox.
 const GUEST: &[(&str, &str)] =
     &[("init", include_str!("../guest/init")), ("etc/udhcpc.script", include_str!("../guest/lease"))];
-/// Debian's unstable distribution, the first that new architectures have.
+/// Debian's unstable distribution, the first to include new architectures.
 const DISTRIBUTION: &str = "dists/unstable";
 /// Possible locations of Debian's keys.
 const KEYS: &[&str] =
@@ -58,7 +58,7 @@ pub enum ImageError {
         "{0}; the incomplete download is kept: run the command again, or set LONGMA_DEBIAN_ARCHIVE to a mirror that can be reached by http"
     )]
     Download(String),
-    /// A file has another hash than expected.
+    /// The hash of a file differs from the expected one.
     #[error(
         "{0} does not have the expected hash: the archive or the network has changed it; set LONGMA_DEBIAN_ARCHIVE to another mirror"
     )]

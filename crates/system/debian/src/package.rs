@@ -4,18 +4,18 @@ use std::io::{self, Read};
 
 use lzma_rust2::XzReader;
 
-/// The maximum bytes of a file in a package.
+/// The maximum size of a file in a package, in bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;
-/// The maximum bytes of a package's files together.
+/// The maximum total size of a package's files, in bytes.
 const MAX_TOTAL_BYTES: u64 = 4 << 30;
 
 /// A package cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum PackageError {
-    /// It is not in the format of Debian's packages.
+    /// The file is not in the format of Debian's packages.
     #[error("not a Debian package: {0}")]
     Format(&'static str),
-    /// The archive in it is damaged.
+    /// The archive in the package is damaged.
     #[error("the package is damaged: {0}")]
     Damaged(#[from] io::Error),
 }
@@ -24,18 +24,19 @@ pub enum PackageError {
 fn member<'a>(package: &'a [u8], name: &str) -> Result<(&'a str, &'a [u8]), PackageError> {
     let mut rest =
         package.strip_prefix(b"!<arch>\n").ok_or(PackageError::Format("it is not an ar archive"))?;
-    while let Some((header, behind)) = rest.split_first_chunk::<60>() {
+    while let Some((header, after_header)) = rest.split_first_chunk::<60>() {
         let field = |from: usize, to: usize| std::str::from_utf8(&header[from..to]).map(str::trim_end);
         let (Ok(found), Ok(size)) = (field(0, 16), field(48, 58)) else {
             return Err(PackageError::Format("a header is not text"));
         };
         let size: usize = size.parse().map_err(|_| PackageError::Format("a size is not a number"))?;
-        let content = behind.get(..size).ok_or(PackageError::Format("it ends in the middle of a file"))?;
+        let content =
+            after_header.get(..size).ok_or(PackageError::Format("it ends in the middle of a file"))?;
         if found.starts_with(name) {
             return Ok((found.trim_end_matches('/'), content));
         }
         // Members start at even offsets.
-        rest = behind.get(size + size % 2..).unwrap_or_default();
+        rest = after_header.get(size + size % 2..).unwrap_or_default();
     }
     Err(PackageError::Format("it has no files"))
 }

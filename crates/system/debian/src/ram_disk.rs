@@ -1,8 +1,9 @@
-//! The initial RAM disk: an archive that the kernel unpacks. Source: Linux, initramfs' buffer format.
+//! The initial RAM disk: a cpio archive that the kernel unpacks. Source: Linux
+//! Documentation/driver-api/early-userspace/buffer-format.rst.
 
 use std::collections::BTreeSet;
 
-/// An archive under construction. The same files give the same bytes.
+/// An archive under construction. Archives of the same files are identical.
 #[derive(Debug, Default)]
 pub struct RamDisk {
     bytes: Vec<u8>,
@@ -31,7 +32,7 @@ impl RamDisk {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Adds a folder, and those above it.
+    /// Adds a folder and its parent folders.
     pub fn folder(&mut self, path: &str) {
         if let Some((above, _)) = path.rsplit_once('/') {
             self.folder(above);
@@ -41,7 +42,7 @@ impl RamDisk {
         }
     }
 
-    /// Adds a program or another file.
+    /// Adds a file, with permission to execute it.
     pub fn file(&mut self, path: &str, content: &[u8]) {
         if let Some((folder, _)) = path.rsplit_once('/') {
             self.folder(folder);

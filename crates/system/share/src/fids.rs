@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use crate::folder::Handle;
 use crate::listing::Listing;
 
-/// The maximum bytes of memory for the listings of all open folders.
+/// The maximum memory for the listings of all open folders, in bytes.
 const MAX_LISTED_BYTES: usize = 64 << 20;
 
 /// A file that the guest has opened.
@@ -34,15 +34,15 @@ pub struct Fid {
 pub struct Fids {
     fids: BTreeMap<u32, Fid>,
     /// The maximum number of fids, each of which has up to two descriptors.
-    most: usize,
+    max_fids: usize,
     /// The bytes that listings take.
     listed_bytes: usize,
 }
 
 impl Fids {
     /// Creates an empty table.
-    pub fn new(most: usize) -> Self {
-        Self { fids: BTreeMap::new(), most, listed_bytes: 0 }
+    pub fn new(max_fids: usize) -> Self {
+        Self { fids: BTreeMap::new(), max_fids, listed_bytes: 0 }
     }
 
     /// Whether the guest has no fids.
@@ -101,7 +101,7 @@ impl Fids {
             self.remove(number)?;
         } else if self.fids.contains_key(&number) {
             return Err(Errno::BADF);
-        } else if self.fids.len() >= self.most {
+        } else if self.fids.len() >= self.max_fids {
             return Err(Errno::MFILE);
         }
         self.fids.insert(number, Fid { handle, opened: None });

@@ -14,7 +14,7 @@ use crate::folder::{Descriptors, Handle};
 use crate::request::{Change, ERROR, Message, Request};
 use crate::wire::{HEADER, Reply};
 
-/// The maximum bytes of a message.
+/// The maximum size of a message in bytes.
 pub const MAX_MESSAGE_BYTES: usize = 256 << 10;
 /// The minimum message size that a guest can negotiate; every reply without data fits into it.
 const MIN_MESSAGE_BYTES: u32 = 4096;

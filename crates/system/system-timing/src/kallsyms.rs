@@ -14,11 +14,11 @@ const TOKENS: usize = 256;
 const NAMES_PER_MARKER: usize = 256;
 /// The alignment of the tables.
 const ALIGNMENT: usize = 4;
-/// The maximum length of a token, bytes.
+/// The maximum length of a token in bytes.
 const MAX_TOKEN_BYTES: u16 = 64;
-/// The maximum number of markers, which allows a million names.
+/// The maximum number of markers, enough for a million names.
 const MAX_MARKERS: usize = 4096;
-/// The maximum size of 256 names, bytes.
+/// The maximum size of 256 names in bytes.
 const NAMES_BYTES: usize = 256 * 512;
 /// The alignment at which a kernel relocates itself. Source: Linux, arch/loongarch/kernel/relocate.c.
 const MOVE_ALIGNMENT: usize = 0x1_0000;

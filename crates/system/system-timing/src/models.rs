@@ -3,7 +3,7 @@
 use longma_memory::{Detail, MemorySystem};
 use longma_runner::simulation::{Level, SimulationError, timing_model};
 use longma_sim::{Clock, Cycle, Duration, Time};
-use longma_system::{Exception, Executed, Happening, Machine, Timing};
+use longma_system::{CoreEvent, Exception, Executed, Machine, Timing};
 use longma_timing::{ModelKind, TimingModel};
 use longma_topology::Machine as Description;
 use std::collections::BTreeMap;
@@ -136,7 +136,7 @@ impl SystemModels {
         self.seed
     }
 
-    /// The regions of interest that have begun.
+    /// The number of regions of interest that have begun.
     pub fn regions(&self) -> u32 {
         self.regions
     }
@@ -203,16 +203,16 @@ impl Timing for SystemModels {
         core.time_ns()
     }
 
-    fn happen(&mut self, core: usize, is_user: bool, happening: Happening) -> u64 {
+    fn happen(&mut self, core: usize, is_user: bool, event: CoreEvent) -> u64 {
         let core = &mut self.cores[core];
         let now = core.model.now();
-        match happening {
-            Happening::Waited(until) => core.model.advance_to(core.cycle_at(until)),
-            Happening::Exception(exception) => {
+        match event {
+            CoreEvent::Waited(until) => core.model.advance_to(core.cycle_at(until)),
+            CoreEvent::Exception(exception) => {
                 *self.exceptions.entry(name_of(exception)).or_default() += 1;
                 core.model.kernel_until(now + 1);
             }
-            Happening::DeviceAccess { is_load, until } => {
+            CoreEvent::DeviceAccess { is_load, until } => {
                 self.device_accesses += 1;
                 let read =
                     Cycle(core.clock.cycle_at(Time::ZERO.checked_add(DEVICE_READ).unwrap_or(Time::ZERO)));

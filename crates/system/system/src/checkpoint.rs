@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use crate::checkpoint_file::{FormatError, RestoreError, SaveError};
-use crate::checkpoint_file::{Impossible, MAX_RUN_BYTES, Reader, Run, Writer, check};
+use crate::checkpoint_file::{InvalidState, MAX_RUN_BYTES, Reader, Run, Writer, check};
 use crate::core::SavedCore;
 use crate::machine::{Configuration, MAX_CORES, MAX_LAG, Machine, TURN, Turn};
 use crate::memory::{Memory, PAGE_BYTES};
 use crate::platform::SavedPlatform;
 
-/// The space of memory in a file.
+/// The number of the space that holds memory in a file.
 const MEMORY: u32 = 0;
-/// The latest cycle. Sums of later cycles could overflow; the machine would have run for 146 years.
+/// The latest valid cycle, reached after 146 years. Sums with later cycles could overflow.
 const MAX_CYCLE: u64 = 1 << 62;
 /// The longest remainder of a turn, in a machine with one core. The machine executes the remainder without
 /// interruption.
@@ -37,7 +37,7 @@ fn longest_turn(cores: usize) -> u64 {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SavedMachine {
-    /// The version of longma that wrote it.
+    /// The version of longma that wrote the file.
     longma: String,
     memory_bytes: u64,
     now: u64,
@@ -88,7 +88,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Writes the state to the file `path`, which is complete or does not change. See [`Machine::save`].
+    /// Replaces the file `path` atomically by the state. See [`Machine::save`].
     ///
     /// # Errors
     /// A device has state that cannot be saved, or the host refuses to write the file.
@@ -188,7 +188,7 @@ impl<R: Read + Seek> Checkpoint<R> {
         file.rewind()?;
         let (saved, runs): (SavedMachine, _) = Reader::new(file)?;
         if saved.cores.is_empty() || saved.cores.len() > MAX_CORES || !saved.has_times() {
-            return Err(FormatError::Layout("the cores or the time are those of no machine".into()));
+            return Err(FormatError::Layout("the number of cores or the time is invalid".into()));
         }
         Ok(Self { saved, runs })
     }
@@ -216,11 +216,11 @@ impl<R: Read + Seek> Checkpoint<R> {
     /// saved. Connections through a network have lost their peers. After an error, the machine must not be used.
     ///
     /// # Errors
-    /// The machine has other devices, disks have another content, or the checkpoint contains an impossible state.
+    /// The machine has other devices, disks have changed, or the checkpoint contains an impossible state.
     pub fn restore(self, machine: &mut Machine) -> Result<(), RestoreError> {
         let Self { saved, mut runs } = self;
         if saved.cores.len() != machine.cores.len() || saved.memory_bytes != machine.bus.memory.bytes() {
-            return Err(Impossible::Other("the machine has other cores or another memory".into()).into());
+            return Err(InvalidState::Other("the machine has other cores or another memory".into()).into());
         }
         let mut platform = machine.bus.platform.borrow_mut();
         platform.restore(saved.platform)?;
@@ -230,7 +230,7 @@ impl<R: Read + Seek> Checkpoint<R> {
                     .bus
                     .memory
                     .write(address, &bytes)
-                    .map_err(|_| Impossible::value("an address of memory"))?,
+                    .map_err(|_| InvalidState::value("an address of memory"))?,
                 disk => platform.write_block(disk, address, &bytes)?,
             }
         }

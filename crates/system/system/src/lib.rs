@@ -20,7 +20,7 @@ pub mod script;
 pub mod tlb;
 mod translation;
 
-pub use core::observed::{CodePages, Executed, Happening, ObservedCode, Timing};
+pub use core::observed::{CodePages, CoreEvent, Executed, ObservedCode, Timing};
 pub use core::{COUNTER_HZ, CYCLES_PER_TICK};
 pub use exception::{Exception, line};
 pub use gdb::{Debugger, Turn};

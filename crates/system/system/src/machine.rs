@@ -211,8 +211,8 @@ impl Machine {
         self.cores[0].1.csr(number)
     }
 
-    /// Cycles since reset. A core takes one for each instruction and exception; waits and the work of devices take
-    /// cycles, too.
+    /// Cycles since reset. A core spends one cycle on each instruction and exception; waits and the work of devices
+    /// take cycles, too.
     pub fn cycles(&self) -> u64 {
         self.now
     }
@@ -324,7 +324,7 @@ impl Machine {
         }
     }
 
-    /// Runs each core until the end of the turn, from the core on at which the debugger has interrupted it.
+    /// Runs each core until the end of the turn, beginning with the core at which the debugger interrupted it.
     fn run_turn(
         &mut self,
         turn: &mut Turn,
@@ -335,7 +335,7 @@ impl Machine {
             if !std::mem::take(&mut turn.is_interrupted) {
                 core.begin_turn(&mut frame.state, self.now);
             }
-            if self.bus.debug.stays(number) {
+            if self.bus.debug.holds(number) {
                 core.pass_to(turn.end.saturating_sub(MAX_LAG));
                 turn.are_idle = false;
                 continue;

@@ -39,7 +39,7 @@ const MAX_LIMIT_S: u64 = 1_000_000;
 const CYCLES_PER_S: u64 = crate::COUNTER_HZ as u64 * crate::CYCLES_PER_TICK;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum ScriptStep {
     Expect { line: usize, text: Vec<u8>, seconds: u64 },
     Send(Vec<u8>),
     Checkpoint,
@@ -48,7 +48,7 @@ enum Step {
 /// A script and its progress.
 #[derive(Clone, Debug)]
 pub struct Script {
-    steps: std::collections::VecDeque<Step>,
+    steps: std::collections::VecDeque<ScriptStep>,
     /// The guest's output since the last match.
     printed: Vec<u8>,
     /// The cycle at which the current step began.
@@ -68,7 +68,7 @@ impl Script {
             if content.trim().is_empty() || content.starts_with('#') {
                 continue;
             }
-            if steps.back() == Some(&Step::Checkpoint) {
+            if steps.back() == Some(&ScriptStep::Checkpoint) {
                 return Err(ScriptError::Checkpoint(line));
             }
             let (command, argument) = content.split_once(' ').unwrap_or((content, ""));
@@ -78,10 +78,10 @@ impl Script {
                     if text.is_empty() {
                         return Err(ScriptError::Empty(line));
                     }
-                    steps.push_back(Step::Expect { line, text, seconds });
+                    steps.push_back(ScriptStep::Expect { line, text, seconds });
                 }
-                "send" => steps.push_back(Step::Send(unescape(argument, line)?)),
-                "checkpoint" if argument.is_empty() => steps.push_back(Step::Checkpoint),
+                "send" => steps.push_back(ScriptStep::Send(unescape(argument, line)?)),
+                "checkpoint" if argument.is_empty() => steps.push_back(ScriptStep::Checkpoint),
                 "limit" => {
                     let given = argument.trim().parse().ok();
                     seconds = given
@@ -101,12 +101,12 @@ impl Script {
 
     /// Whether the script ends with a checkpoint.
     pub fn has_checkpoint(&self) -> bool {
-        self.steps.back() == Some(&Step::Checkpoint)
+        self.steps.back() == Some(&ScriptStep::Checkpoint)
     }
 
     /// Whether the script has reached its checkpoint. It does not continue past it.
     pub fn is_at_checkpoint(&self) -> bool {
-        self.steps.front() == Some(&Step::Checkpoint)
+        self.steps.front() == Some(&ScriptStep::Checkpoint)
     }
 
     /// Whether the script has finished.
@@ -123,9 +123,9 @@ impl Script {
         let mut typed = Vec::new();
         while let Some(step) = self.steps.front() {
             match step {
-                Step::Send(bytes) => typed.extend_from_slice(bytes),
-                Step::Checkpoint => return Ok(typed),
-                Step::Expect { line, text, seconds } => {
+                ScriptStep::Send(bytes) => typed.extend_from_slice(bytes),
+                ScriptStep::Checkpoint => return Ok(typed),
+                ScriptStep::Expect { line, text, seconds } => {
                     let place = self.printed.windows(text.len()).position(|window| window == text);
                     let Some(place) = place else {
                         if cycle - self.start > seconds.saturating_mul(CYCLES_PER_S) {
@@ -150,8 +150,8 @@ impl Script {
     /// text.
     pub fn unfinished(&self) -> Option<Late> {
         self.steps.iter().find_map(|step| match step {
-            Step::Expect { line, text, seconds } => Some(self.late(*line, text, *seconds)),
-            Step::Send(_) | Step::Checkpoint => None,
+            ScriptStep::Expect { line, text, seconds } => Some(self.late(*line, text, *seconds)),
+            ScriptStep::Send(_) | ScriptStep::Checkpoint => None,
         })
     }
 

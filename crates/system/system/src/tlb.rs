@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::checkpoint_file::Impossible;
+use crate::checkpoint_file::InvalidState;
 use crate::csr::field;
 
 /// Ways of the STLB.
@@ -256,7 +256,7 @@ impl Tlb {
     ///
     /// # Errors
     /// The TLB has no such entries.
-    pub(crate) fn restore(&mut self, saved: SavedTlb) -> Result<(), Impossible> {
+    pub(crate) fn restore(&mut self, saved: SavedTlb) -> Result<(), InvalidState> {
         *self = Self { random: saved.random, ..Self::new() };
         for (index, entry) in saved.entries {
             let is_possible = entry.exists
@@ -266,7 +266,7 @@ impl Tlb {
                 && entry.asid >> ASID_BITS == 0;
             match self.entries.get_mut(index).filter(|_| is_possible) {
                 Some(place) => *place = entry,
-                None => return Err(Impossible::value("the TLB")),
+                None => return Err(InvalidState::value("the TLB")),
             }
         }
         Ok(())

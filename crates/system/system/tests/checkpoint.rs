@@ -125,15 +125,15 @@ fn a_missing_an_unknown_and_an_impossible_value_are_named() {
     let cases: [(Change, &str); 10] = [
         (|all| drop(all.as_object_mut().and_then(|all| all.remove("now"))), "missing field `now`"),
         (|all| all["platform"]["fan"] = json!(1), "unknown field `fan`"),
-        (|all| all["cores"][0]["csrs"]["STLBPS"] = json!(63), "STLBPS has a value that it cannot have"),
-        (|all| all["cores"][1]["csrs"]["CPUID"] = json!(0), "CPUID has a value"),
+        (|all| all["cores"][0]["csrs"]["STLBPS"] = json!(63), "the value of STLBPS is invalid"),
+        (|all| all["cores"][1]["csrs"]["CPUID"] = json!(0), "the value of CPUID is invalid"),
         (|all| all["cores"][0]["csrs"]["FAN"] = json!(0), "unknown CSR \"FAN\""),
-        (|all| all["cores"][0]["registers"]["general"][0] = json!(1), "a register has a value"),
-        (|all| all["cores"][0]["timer"]["period"] = json!(0), "the timer has a value"),
-        (|all| all["now"] = json!(u64::MAX), "the time are those of no machine"),
+        (|all| all["cores"][0]["registers"]["general"][0] = json!(1), "the value of a register is invalid"),
+        (|all| all["cores"][0]["timer"]["period"] = json!(0), "the value of the timer is invalid"),
+        (|all| all["now"] = json!(u64::MAX), "the number of cores or the time is invalid"),
         // Otherwise, the cores would execute the whole difference in one turn.
-        (|all| all["now"] = json!(1_u64 << 26), "the time are those of no machine"),
-        (|all| all["turn"] = turn(1 << 26), "the time are those of no machine"),
+        (|all| all["now"] = json!(1_u64 << 26), "the number of cores or the time is invalid"),
+        (|all| all["turn"] = turn(1 << 26), "the number of cores or the time is invalid"),
     ];
     for (change, expected) in cases {
         let error = changed(change);

@@ -149,7 +149,7 @@ pub fn check(file: &mut impl Read) -> Result<(), FormatError> {
         return Err(Damaged("it is truncated"));
     }
     let is_intact = hash.finalize()[..] == buffered[..];
-    if is_intact { Ok(()) } else { Err(Damaged("it is truncated or changed, its checksum does not match")) }
+    if is_intact { Ok(()) } else { Err(Damaged("it is truncated or changed: its checksum does not match")) }
 }
 
 /// A run of bytes.

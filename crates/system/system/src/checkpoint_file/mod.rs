@@ -1,4 +1,4 @@
-//! The file of a checkpoint, and why a machine cannot be saved or continue from one.
+//! The file format of checkpoints, and the errors of saving and restoring a machine.
 
 mod format;
 
@@ -7,27 +7,27 @@ use std::io;
 pub use format::FormatError;
 pub(crate) use format::{MAX_RUN_BYTES, Reader, Run, Writer, check};
 
-/// A value that no machine has.
+/// A checkpoint contains a state that no machine can be in.
 #[derive(Debug)]
-pub(crate) enum Impossible {
-    /// Of this part.
+pub(crate) enum InvalidState {
+    /// This part of the machine has an invalid value.
     Value(String),
-    /// For this reason.
+    /// Another reason.
     Other(String),
 }
 
-impl Impossible {
-    /// A value of a part.
+impl InvalidState {
+    /// The error that `part` has an invalid value.
     pub fn value(part: &str) -> Self {
         Self::Value(part.to_owned())
     }
 }
 
-impl From<Impossible> for RestoreError {
-    fn from(impossible: Impossible) -> Self {
-        Self::Format(FormatError::Layout(match impossible {
-            Impossible::Value(part) => format!("{part} has a value that it cannot have"),
-            Impossible::Other(reason) => reason,
+impl From<InvalidState> for RestoreError {
+    fn from(invalid: InvalidState) -> Self {
+        Self::Format(FormatError::Layout(match invalid {
+            InvalidState::Value(part) => format!("the value of {part} is invalid"),
+            InvalidState::Other(reason) => reason,
         }))
     }
 }
@@ -51,7 +51,7 @@ pub enum SaveError {
     },
     /// The guest uses a folder of the host, whose open files a checkpoint does not contain.
     #[error(
-        "cannot save the shared folder {tag:?}: the guest has mounted it; unmount it before, and mount it after"
+        "cannot save the shared folder {tag:?}: the guest has mounted it; unmount it, save the machine, and mount it again"
     )]
     Mounted {
         /// The folder's tag.
@@ -75,11 +75,11 @@ pub enum RestoreError {
     Devices {
         /// The devices in the checkpoint.
         wanted: String,
-        /// The errors of the machine.
+        /// The devices of the machine.
         actual: String,
     },
-    /// A disk has another content than when the checkpoint was saved.
-    #[error("disk {slot} is not the one that was saved: its length or content differs")]
+    /// A disk has changed since the checkpoint was saved.
+    #[error("disk {slot} has changed since the checkpoint was saved: its length or contents differ")]
     OtherImage {
         /// The slot of the disk on the PCI bus, counted from 1.
         slot: usize,
@@ -101,7 +101,7 @@ pub enum RestoreError {
         error: io::Error,
     },
     /// The blocks that the guest has written to a disk cannot be stored.
-    #[error("a temporary file for a disk: {0}")]
+    #[error("cannot write a temporary file for the blocks of a disk: {0}")]
     Copy(io::Error),
     /// A folder has another tag.
     #[error("the saved machine has a shared folder with the tag {wanted:?}, this one has {actual:?}")]

@@ -135,7 +135,7 @@ impl Core {
     }
 
     /// Translates an access, which may cross a page boundary. Both pages are checked before either is accessed.
-    fn parts(&self, address: u64, bytes: usize, access: Access) -> Result<[Option<Part>; 2], Fault> {
+    fn parts(&self, address: u64, bytes: usize, access: Access) -> Result<[Option<PagePart>; 2], Fault> {
         let here = bytes.min((PAGE_BYTES - address % PAGE_BYTES) as usize);
         let first = self.part(address, 0, here, access)?;
         let second = match bytes - here {
@@ -145,17 +145,17 @@ impl Core {
         Ok([Some(first), second])
     }
 
-    fn part(&self, virt: u64, offset: usize, bytes: usize, access: Access) -> Result<Part, Fault> {
+    fn part(&self, virt: u64, offset: usize, bytes: usize, access: Access) -> Result<PagePart, Fault> {
         let physical = self.translate(virt, access).map_err(|_| Fault {
             address: virt,
             access,
             cause: FaultCause::Unmapped,
         })?;
         let host = self.bus.memory.page(physical);
-        Ok(Part { virt, physical, host, offset, bytes })
+        Ok(PagePart { virt, physical, host, offset, bytes })
     }
 
-    fn load_part(&self, part: Part, bytes: &mut [u8]) -> Result<(), Fault> {
+    fn load_part(&self, part: PagePart, bytes: &mut [u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.load_device(part, bytes) };
         if self.bus.debug.watches_page(part.virt) {
             self.note_part(part, Access::Read)?;
@@ -170,14 +170,14 @@ impl Core {
         Ok(())
     }
 
-    fn store_part(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
+    fn store_part(&self, part: PagePart, bytes: &[u8]) -> Result<(), Fault> {
         let Some(host) = part.host else { return self.store_device(part, bytes) };
         let page = part.physical & !(PAGE_BYTES - 1);
         if !self.is_alone.get() && self.bus.code.borrow().contains(page) {
             return Err(Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped });
         }
         if self.bus.code.borrow_mut().invalidate(page) {
-            // The page may contain the instruction that executes.
+            // The page may contain the current instruction.
             self.announce_code();
             self.attend();
         }
@@ -195,7 +195,7 @@ impl Core {
     }
 
     /// Records an access to a page with a watchpoint. The access is refused if its instruction does not execute alone.
-    fn note_part(&self, part: Part, access: Access) -> Result<(), Fault> {
+    fn note_part(&self, part: PagePart, access: Access) -> Result<(), Fault> {
         if !self.is_alone.get() {
             return Err(Fault { address: part.virt, access, cause: FaultCause::Unmapped });
         }
@@ -204,7 +204,7 @@ impl Core {
     }
 
     /// Reads a device in aligned accesses of at most 8 bytes.
-    fn load_device(&self, part: Part, bytes: &mut [u8]) -> Result<(), Fault> {
+    fn load_device(&self, part: PagePart, bytes: &mut [u8]) -> Result<(), Fault> {
         let unanswered = Fault { address: part.virt, access: Access::Read, cause: FaultCause::Unmapped };
         if !self.is_alone.get() {
             return Err(unanswered);
@@ -219,7 +219,7 @@ impl Core {
         Ok(())
     }
 
-    fn store_device(&self, part: Part, bytes: &[u8]) -> Result<(), Fault> {
+    fn store_device(&self, part: PagePart, bytes: &[u8]) -> Result<(), Fault> {
         let unanswered = Fault { address: part.virt, access: Access::Write, cause: FaultCause::Unmapped };
         if !self.is_alone.get() {
             return Err(unanswered);
@@ -265,7 +265,7 @@ impl Core {
 
 /// The part of an access that is on one page.
 #[derive(Clone, Copy)]
-struct Part {
+struct PagePart {
     virt: u64,
     physical: u64,
     /// The page in host memory; `None` if the address is not memory.

@@ -50,7 +50,7 @@ pub mod check {
 
 /// A decoded instruction.
 #[derive(Clone, Copy)]
-pub struct Step {
+pub struct DecodedInstruction {
     /// Its semantics.
     pub run: Semantics<Core>,
     /// Its operands.
@@ -63,7 +63,7 @@ pub struct Step {
     pub access: Option<AddressForm>,
 }
 
-impl Step {
+impl DecodedInstruction {
     /// Decodes a word. An invalid word traps when it executes.
     pub fn new(word: u32) -> Self {
         let Some(instruction) = decode(word) else {
@@ -80,7 +80,7 @@ impl Step {
         Self::of(instruction)
     }
 
-    /// The step of an instruction.
+    /// Adds the semantics and checks of an instruction.
     pub fn of(instruction: Instruction) -> Self {
         let sets_program_counter = privileged::sets_program_counter(instruction.op);
         let run = privileged::semantics_of(instruction.op);
@@ -121,12 +121,12 @@ fn reads_program_counter(op: Op) -> bool {
 /// execute alone forms a separate block.
 pub struct Block {
     /// The instructions; at least one.
-    pub steps: Box<[Step]>,
+    pub steps: Box<[DecodedInstruction]>,
     /// The union of the instructions' checks.
     pub checks: u8,
     /// Whether the last instruction sets the program counter.
     pub sets_program_counter: bool,
-    /// The number of times that the block has begun.
+    /// The number of times that the block was entered.
     pub runs: Cell<u32>,
     /// Where the block was last observed, and its number there; see [`super::observed::Observed`].
     pub observed: Cell<(u64, u32)>,
@@ -143,7 +143,7 @@ impl Block {
             observed: Cell::new((u64::MAX, 0)),
         };
         let mut steps = Vec::new();
-        for step in words.map(Step::new) {
+        for step in words.map(DecodedInstruction::new) {
             if step.checks & check::ALONE != 0 && !steps.is_empty() {
                 break;
             }

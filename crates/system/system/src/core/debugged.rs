@@ -44,7 +44,7 @@ pub enum Event {
         /// The accesses that the watchpoint waits for.
         accesses: Accesses,
     },
-    /// A core has executed a step.
+    /// A core has completed a step.
     Step {
         /// The core.
         core: usize,
@@ -90,7 +90,7 @@ pub struct Watchpoint {
     pub accesses: Accesses,
 }
 
-/// A core as the debugger has ordered it to run.
+/// The debugger's state of a core.
 #[derive(Debug, Default)]
 struct Debugged {
     order: RefCell<Option<Order>>,
@@ -177,8 +177,8 @@ impl Debug {
         self.update();
     }
 
-    /// Keeps cores without an order from running. Without any order all cores run, because a machine of held cores
-    /// would never stop.
+    /// Holds the cores that have no order. If no core has an order, all run: a machine whose cores are all held would
+    /// never stop.
     pub fn lock(&self) {
         self.is_locked.set(self.cores.iter().any(|core| core.order.borrow().is_some()));
     }
@@ -211,8 +211,8 @@ impl Debug {
         self.is_stopping.set(is_stepping || !self.pages.borrow().is_empty());
     }
 
-    /// Whether a core does not run.
-    pub fn stays(&self, core: usize) -> bool {
+    /// Whether the debugger holds a core.
+    pub fn holds(&self, core: usize) -> bool {
         self.is_locked.get() && self.cores[core].order.borrow().is_none()
     }
 
@@ -332,7 +332,7 @@ impl Core {
         }
     }
 
-    /// Records an access of the instruction that executes to a page with a watchpoint.
+    /// Records an access, by the current instruction, to a page with a watchpoint.
     pub(super) fn note_access(&self, address: u64, bytes: usize, access: Access) {
         if self.bus.debug.note_access(self.number, address, bytes, access) {
             self.attend();

@@ -3,7 +3,7 @@
 use longma_core::system::{Exit, Frame};
 use longma_loongarch::{Location, State, Trap};
 
-use super::code::{Block, CodePage, Step, check};
+use super::code::{Block, CodePage, DecodedInstruction, check};
 use super::{Core, Record};
 use crate::exception::Exception;
 use crate::memory::PAGE_BYTES;
@@ -151,7 +151,7 @@ impl Core {
     /// must be executed alone because it traps, accesses a device or writes code. The returned step has had no effect
     /// yet.
     #[inline]
-    fn run_block<'a>(&self, state: &mut State, block: &'a Block) -> Option<&'a Step> {
+    fn run_block<'a>(&self, state: &mut State, block: &'a Block) -> Option<&'a DecodedInstruction> {
         let first = state.pc;
         let length = block.steps.len() as u64;
         let count = length.min(self.until.get().saturating_sub(self.clock.get()));
@@ -173,7 +173,7 @@ impl Core {
 
     /// Executes one instruction of the physical page `page` with all checks and effects. Returns whether execution may
     /// continue in the page.
-    pub(super) fn execute_step(&self, state: &mut State, page: u64, step: &Step) -> bool {
+    pub(super) fn execute_step(&self, state: &mut State, page: u64, step: &DecodedInstruction) -> bool {
         self.advance_clock(1);
         self.is_alone.set(true);
         let outcome = match step.checks & !check::ALONE {
@@ -193,7 +193,7 @@ impl Core {
 
     /// Enters the handler of the exception that a step raised.
     #[cold]
-    fn enter_for(&self, state: &mut State, page: u64, step: &Step, trap: Trap) {
+    fn enter_for(&self, state: &mut State, page: u64, step: &DecodedInstruction, trap: Trap) {
         let word = self.word(page + state.pc % PAGE_BYTES);
         let (exception, record) = match self.refusal(state, step) {
             Some(exception) => (exception, Record { address: state.r(step.instruction.j), word: Some(word) }),
@@ -204,7 +204,7 @@ impl Core {
 
     /// Executes an instruction that needs checks. If [`Self::refusal`] returns an exception, the instruction traps; the
     /// trap's value does not matter, since the caller asks `refusal` again.
-    fn run_checked(&self, state: &mut State, step: &Step) -> Result<(), Trap> {
+    fn run_checked(&self, state: &mut State, step: &DecodedInstruction) -> Result<(), Trap> {
         if self.refusal(state, step).is_some() {
             return Err(Trap::IllegalInstruction);
         }
@@ -219,7 +219,7 @@ impl Core {
 
     /// The exception of an instruction whose unit is disabled, that may not read the counter, or whose write would be
     /// refused after its read.
-    fn refusal(&self, state: &State, step: &Step) -> Option<Exception> {
+    fn refusal(&self, state: &State, step: &DecodedInstruction) -> Option<Exception> {
         let missing = step.checks & check::UNITS & !self.units();
         if missing & check::VECTOR256 != 0 {
             return Some(Exception::Vector256Disabled);

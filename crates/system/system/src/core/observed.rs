@@ -13,7 +13,7 @@ use longma_trace::{AddressForm, BlockNumber, Record, Trace};
 
 pub use code::{CodePages, ObservedCode};
 
-use super::code::{Block, CodePage, Step, check};
+use super::code::{Block, CodePage, DecodedInstruction, check};
 use super::{Core, Pause};
 use crate::csr::table as csr;
 use crate::exception::Exception;
@@ -25,7 +25,7 @@ const QUANTUM_WORDS: usize = 1024;
 /// The maximum number of pages of data whose translations are stored.
 const DATA_PAGES: usize = 256;
 
-/// The physical address in the trace of accesses without a memory access.
+/// The address in the trace of instructions that could access memory but did not.
 const NOWHERE: u64 = 0;
 
 /// A core's execution since the last report, at one privilege level.
@@ -44,10 +44,10 @@ pub struct Executed<'a> {
 
 /// An event of a core, apart from the instructions that it executes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Happening {
+pub enum CoreEvent {
     /// The core takes an exception or an interrupt.
     Exception(Exception),
-    /// It accesses registers of a device, by one instruction that is not in the trace. The device is busy until this
+    /// The core accesses registers of a device, by one instruction that is not in the trace. The device is busy until this
     /// cycle of the machine.
     DeviceAccess {
         /// Whether the instruction waits for the device's answer.
@@ -55,7 +55,7 @@ pub enum Happening {
         /// When the device is ready.
         until: u64,
     },
-    /// It waits until this cycle of the machine.
+    /// The core waits until this cycle of the machine.
     Waited(u64),
 }
 
@@ -67,7 +67,7 @@ pub trait Timing {
     /// Accounts for an event of `core`, at the privilege level 3 if `is_user`, after all instructions reported so far.
     /// Returns the time at which it is over. Each exception takes some time, so that time passes even if one exception
     /// follows another.
-    fn happen(&mut self, core: usize, is_user: bool, happening: Happening) -> u64;
+    fn happen(&mut self, core: usize, is_user: bool, event: CoreEvent) -> u64;
 }
 
 /// The traces of all cores.
@@ -155,7 +155,7 @@ impl Core {
     ) -> Pause {
         let Observation { code, cores } = observation;
         let mut observer = Observer { core: self.number, code, own: &mut cores[self.number], timing };
-        self.happen(&mut observer, Happening::Waited(self.clock()));
+        self.happen(&mut observer, CoreEvent::Waited(self.clock()));
         loop {
             if let Some(request) = self.take_power_request() {
                 return Pause::Power(request);
@@ -176,7 +176,7 @@ impl Core {
                     (Some(_), _) => self.set_idle(false),
                     (None, Some(event)) => {
                         let until = event.min(end).max(self.clock() + 1);
-                        self.happen(&mut observer, Happening::Waited(until));
+                        self.happen(&mut observer, CoreEvent::Waited(until));
                         self.pass_to(until);
                         continue;
                     }
@@ -186,7 +186,7 @@ impl Core {
             if let Some(line) = pending.filter(|_| self.interrupts_enabled()) {
                 let exception = Exception::Interrupt(line);
                 self.enter(&mut frame.state, exception, super::Record::default());
-                self.happen(&mut observer, Happening::Exception(exception));
+                self.happen(&mut observer, CoreEvent::Exception(exception));
                 continue;
             }
             self.grant(end);
@@ -195,10 +195,10 @@ impl Core {
     }
 
     /// Reports an event, and moves the clock to its end.
-    fn happen<T: Timing>(&self, observer: &mut Observer<'_, T>, happening: Happening) {
+    fn happen<T: Timing>(&self, observer: &mut Observer<'_, T>, event: CoreEvent) {
         self.catch_up(observer);
         let is_user = self.is_user();
-        self.pass_to(observer.timing.happen(self.number, is_user, happening));
+        self.pass_to(observer.timing.happen(self.number, is_user, event));
     }
 
     /// Reports the trace to the models, and advances the clock by the time that they return.
@@ -226,7 +226,7 @@ impl Core {
                     self.catch_up(observer);
                     let record = super::Record { address: state.pc, word: None };
                     self.enter(state, exception, record);
-                    self.happen(observer, Happening::Exception(exception));
+                    self.happen(observer, CoreEvent::Exception(exception));
                 }
             }
         }
@@ -253,7 +253,7 @@ impl Core {
             };
             if let Some((index, step)) = alone {
                 if index > 0 || step.checks & check::ALONE == 0 {
-                    // It traps, accesses a device or writes code.
+                    // The instruction traps, accesses a device or writes code.
                     self.catch_up(observer);
                     if self.is_due() {
                         return;
@@ -273,7 +273,7 @@ impl Core {
         state: &mut State,
         block: &'a Block,
         observer: &mut Observer<'_, T>,
-    ) -> Option<(usize, &'a Step)> {
+    ) -> Option<(usize, &'a DecodedInstruction)> {
         let first = state.pc;
         let number = observer.code.number(block, first, self.is_user());
         let (mut addresses, mut accesses) = ([0; super::code::BLOCK], 0);
@@ -303,7 +303,7 @@ impl Core {
         &self,
         state: &mut State,
         page: &CodePage,
-        step: &Step,
+        step: &DecodedInstruction,
         observer: &mut Observer<'_, T>,
     ) -> bool {
         if depends_on_time(step) {
@@ -319,7 +319,8 @@ impl Core {
         let block = page.block((pc % PAGE_BYTES / 4) as usize, |address| self.word(address));
         let number = observer.code.number(block, pc, was_user);
         let is_done = self.execute_step(state, page.address, step);
-        // The model's time counts, not the cycle that each instruction takes here. Devices may have worked.
+        // The model determines the time of the instruction, so undo the cycle that it took here. Keep the time that a
+        // device worked.
         let worked = self.clock().wrapping_sub(before + 1);
         self.clock.set(before);
         if let Some(address) = address
@@ -327,14 +328,14 @@ impl Core {
             && self.reaches_device(address)
         {
             let is_load = i.op.row().class != Class::Store;
-            self.happen(observer, Happening::DeviceAccess { is_load, until: before.saturating_add(worked) });
+            self.happen(observer, CoreEvent::DeviceAccess { is_load, until: before.saturating_add(worked) });
         } else if is_done || matches!(i.op, Op::Syscall | Op::Break) {
             let physical = address.map(|address| self.physical(address, observer.own));
             observer.push(number, 1, physical.or(walked).as_slice());
         }
         if !is_done {
             let exception = self.last_exception.get().unwrap_or(Exception::IllegalInstruction);
-            self.happen(observer, Happening::Exception(exception));
+            self.happen(observer, CoreEvent::Exception(exception));
         } else if self.is_user() != was_user {
             self.catch_up(observer);
         }
@@ -377,7 +378,7 @@ impl Core {
 
 /// The address that an instruction accesses, from the registers before its execution.
 #[inline]
-fn address_of(form: AddressForm, step: &Step, state: &State) -> u64 {
+fn address_of(form: AddressForm, step: &DecodedInstruction, state: &State) -> u64 {
     let base = state.x[usize::from(step.instruction.j)];
     let index = state.x[usize::from(step.instruction.k)];
     base.wrapping_add(match form {
@@ -388,7 +389,7 @@ fn address_of(form: AddressForm, step: &Step, state: &State) -> u64 {
 }
 
 /// Whether the result of an instruction depends on the clock.
-fn depends_on_time(step: &Step) -> bool {
+fn depends_on_time(step: &DecodedInstruction) -> bool {
     let number = step.instruction.imm;
     let is_timer = number == i32::from(csr::TVAL) || number == i32::from(csr::TCFG);
     step.checks & check::COUNTER != 0 || step.instruction.op == Op::Csrxchg && is_timer

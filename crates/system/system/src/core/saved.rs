@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Core;
 use super::timer::Timer;
-use crate::checkpoint_file::Impossible;
+use crate::checkpoint_file::InvalidState;
 use crate::csr::{fields, table, table::ROWS};
 use crate::tlb::{PAGE_SIZES, SavedTlb};
 
@@ -69,15 +69,15 @@ impl From<&State> for SavedRegisters {
 }
 
 impl TryFrom<SavedRegisters> for State {
-    type Error = Impossible;
+    type Error = InvalidState;
 
-    fn try_from(saved: SavedRegisters) -> Result<Self, Impossible> {
+    fn try_from(saved: SavedRegisters) -> Result<Self, InvalidState> {
         let is_possible = saved.general[0] == 0
             && saved.fcc.iter().all(|flag| *flag <= 1)
             && saved.eflags & !EFLAGS == 0
             && saved.top < 8;
         if !is_possible {
-            return Err(Impossible::value("a register"));
+            return Err(InvalidState::value("a register"));
         }
         let [address, value, neighbour] = saved.reservation;
         Ok(Self {
@@ -116,12 +116,12 @@ impl Core {
     ///
     /// # Errors
     /// The state is not a valid state of a core.
-    pub(crate) fn restore(&mut self, state: &mut State, saved: SavedCore) -> Result<(), Impossible> {
+    pub(crate) fn restore(&mut self, state: &mut State, saved: SavedCore) -> Result<(), InvalidState> {
         *state = saved.registers.try_into()?;
         self.restore_csrs(saved.csrs)?;
         self.tlb.borrow_mut().restore(saved.tlb)?;
         if !saved.timer.is_possible() {
-            return Err(Impossible::value("the timer"));
+            return Err(InvalidState::value("the timer"));
         }
         self.timer = saved.timer;
         self.clock.set(saved.clock);
@@ -133,10 +133,10 @@ impl Core {
         Ok(())
     }
 
-    fn restore_csrs(&self, mut saved: BTreeMap<String, u64>) -> Result<(), Impossible> {
+    fn restore_csrs(&self, mut saved: BTreeMap<String, u64>) -> Result<(), InvalidState> {
         for row in ROWS {
             let value =
-                saved.remove(row.name).ok_or_else(|| Impossible::Other(format!("no CSR {}", row.name)))?;
+                saved.remove(row.name).ok_or_else(|| InvalidState::Other(format!("no CSR {}", row.name)))?;
             // BADI is the only CSR that software cannot write and that changes.
             let is_constant = row.writable == 0 && row.number != table::BADI;
             let is_possible = match row.number {
@@ -145,13 +145,13 @@ impl Core {
                 _ => value & !fields(row) == 0,
             };
             if !is_possible {
-                return Err(Impossible::value(row.name));
+                return Err(InvalidState::value(row.name));
             }
             self.registers.set(row.number, value);
         }
         match saved.pop_first() {
             None => Ok(()),
-            Some((name, _)) => Err(Impossible::Other(format!("unknown CSR {name:?}"))),
+            Some((name, _)) => Err(InvalidState::Other(format!("unknown CSR {name:?}"))),
         }
     }
 }

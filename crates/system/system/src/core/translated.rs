@@ -8,13 +8,13 @@ use std::io;
 use longma_core::system::{Entry, Exit, Frame, PageCode, SystemTranslator};
 
 use super::Core;
-use super::code::{Block, CodePage, Host, Step};
+use super::code::{Block, CodePage, DecodedInstruction, Host};
 use crate::memory::PAGE_BYTES;
 
-/// The capacity of the code cache, bytes. When it is used up, all host code is removed.
+/// The capacity of the code cache in bytes. When it is used up, all host code is removed.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// A block that has begun this often is translated.
+/// The number of entries after which a block is translated.
 const HOT: u32 = 150;
 
 /// Instructions in a page.
@@ -33,7 +33,7 @@ pub struct Translation {
 
 /// An instruction that translated code calls back for. Translated code contains the address of this value.
 struct CallOutData {
-    step: Step,
+    step: DecodedInstruction,
     /// The physical page of the instruction.
     page: u64,
     /// The number of instructions that follow in the block.
@@ -72,7 +72,7 @@ impl Translation {
 }
 
 impl Core {
-    /// Counts that a block begins. Returns whether it should be translated.
+    /// Counts an entry to a block. Returns whether it should be translated.
     #[inline]
     pub(super) fn count_run(&self, block: &Block) -> bool {
         let runs = block.runs.get().saturating_add(1);
@@ -139,7 +139,7 @@ impl Core {
             pc,
             has_run,
             &mut |instruction, following| {
-                let step = Step::of(*instruction);
+                let step = DecodedInstruction::of(*instruction);
                 let data = Box::new(CallOutData { step, page: page.address, following });
                 let address = std::ptr::from_ref(&*data).expose_provenance();
                 call_outs.push(data);

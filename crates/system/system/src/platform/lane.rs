@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_is_read_and_replaced_at_its_place() {
+    fn the_accessed_part_is_extracted_and_replaced() {
         let lane = Lane::new(0x1046, 2);
         assert_eq!(lane.register, 0x1040);
         assert_eq!(lane.extract(0x1122_3344_5566_7788), 0x1122);

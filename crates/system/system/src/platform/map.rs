@@ -26,7 +26,7 @@ pub const MARK: u64 = POWER + 3;
 pub const UART: u64 = 0x1fe0_01e0;
 /// Its length in bytes.
 pub const UART_BYTES: u64 = 0x100;
-/// The address to which PCI devices write messages that are interrupts (PCH-MSI).
+/// The address to which PCI devices write message-signaled interrupts (PCH-MSI).
 pub const MESSAGES: u64 = 0x2ff0_0000;
 /// The length of that register in bytes.
 pub const MESSAGES_BYTES: u64 = 8;

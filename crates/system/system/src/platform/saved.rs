@@ -11,7 +11,7 @@ use super::pch_pic::{PchPic, SavedPchPic};
 use super::pci::SavedFunction;
 use super::rtc::Rtc;
 use super::uart::{SavedUart, Uart};
-use crate::checkpoint_file::{Impossible, RestoreError, SaveError};
+use crate::checkpoint_file::{InvalidState, RestoreError, SaveError};
 
 /// The state of the devices and interrupt controllers.
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,13 +58,13 @@ impl Platform {
     pub(crate) fn restore(&mut self, saved: SavedPlatform) -> Result<(), RestoreError> {
         let cores = self.ipi.len();
         if saved.ipi.len() != cores || !saved.extended.is_of(cores) {
-            return Err(Impossible::value("an interrupt controller").into());
+            return Err(InvalidState::value("an interrupt controller").into());
         }
         self.pci.restore(saved.pci)?;
         self.ipi = saved.ipi;
         self.extended = saved.extended;
-        self.pch_pic = PchPic::restored(saved.pch_pic).ok_or_else(|| Impossible::value("the PCH-PIC"))?;
-        self.uart = Uart::restored(saved.uart).ok_or_else(|| Impossible::value("the UART"))?;
+        self.pch_pic = PchPic::restored(saved.pch_pic).ok_or_else(|| InvalidState::value("the PCH-PIC"))?;
+        self.uart = Uart::restored(saved.uart).ok_or_else(|| InvalidState::value("the UART"))?;
         self.rtc = saved.rtc;
         (self.power, self.exit_status, self.mark) = (None, saved.exit_status, None);
         Ok(())

@@ -102,7 +102,7 @@ impl Uart {
     pub fn write(&mut self, offset: u64, bytes: usize, value: u64) {
         for byte in 0..bytes.min(8) as u64 {
             if offset + byte < REGISTERS {
-                // Writing to a vector and the ignored interrupt cannot fail. If the input buffer is full, which is
+                // Writing to a `Vec` and raising the ignored interrupt cannot fail. If the input buffer is full, which is
                 // possible in loopback mode, the byte is dropped, as by the hardware.
                 let _ = self.0.write((offset + byte) as u8, (value >> (8 * byte)) as u8);
             }

@@ -64,7 +64,7 @@ impl Forward {
     }
 }
 
-/// Where the guest's destinations are outside.
+/// Maps the guest's destinations to addresses of the outside.
 #[derive(Debug)]
 struct Routes {
     loopback: bool,

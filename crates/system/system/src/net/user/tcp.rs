@@ -1,6 +1,6 @@
-//! TCP connections between the guest and the outside. A connection of the guest is accepted once the host has connected
-//! to its destination; until then, its first segment waits. If the host is refused, the interface answers the segment
-//! with a reset, since no socket listens.
+//! TCP connections between the guest and the outside. When the guest opens a connection, the host first connects to the
+//! destination. Until it has done so, the guest's first segment waits. If the destination refuses the host, the interface
+//! answers the segment with a reset, because no socket listens.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream};
@@ -17,14 +17,14 @@ use crate::net::NetworkError;
 
 /// The maximum number of connections. More are refused.
 const MAX_CONNECTIONS: usize = 256;
-/// Bytes of the buffer of each direction of a connection.
-const BUFFER: usize = 1 << 16;
-/// How long the guest may take to acknowledge, in its time.
+/// The size in bytes of the buffer for each direction of a connection.
+const BUFFER_BYTES: usize = 1 << 16;
+/// The time within which the guest must acknowledge data, by the machine's clock.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Source ports of forwarded connections.
 const FIRST_PORT: u16 = 49152;
 
-/// A connection that the host has begun.
+/// A connection that waits until the host is connected to its destination.
 #[derive(Debug)]
 struct Pending {
     port: u16,
@@ -41,9 +41,9 @@ struct Connection {
     to: SocketAddrV4,
     socket: SocketHandle,
     stream: TcpStream,
-    /// Whether the outside sends no more.
+    /// Whether the outside has closed its direction.
     is_received: bool,
-    /// Whether the guest sends no more.
+    /// Whether the guest has closed its direction.
     is_sent: bool,
 }
 
@@ -66,8 +66,8 @@ impl Connections {
         Ok(Self { pending: Vec::new(), open: Vec::new(), forwards, next_port: FIRST_PORT })
     }
 
-    /// Takes the first segment of a connection of the guest's `port`, in `frame`. Returns false if the connection is
-    /// refused.
+    /// Opens a connection from `port` of the guest; `frame` contains its first segment. Returns false if the connection
+    /// is refused.
     pub fn open(&mut self, port: u16, to: SocketAddrV4, frame: &[u8], routes: &Routes) -> bool {
         let is_pending = self.pending.iter().any(|other| (other.port, other.to) == (port, to));
         let is_open = self.open.iter().any(|other| (other.port, other.to) == (port, to));
@@ -140,7 +140,7 @@ impl Connections {
             let mut flags = PollFlags::empty();
             flags.set(PollFlags::IN, socket.can_send() && !connection.is_received);
             flags.set(PollFlags::OUT, socket.can_recv());
-            // A closed socket is always ready, so that it is not waited for.
+            // A closed socket is always ready, so poll only sockets that can transfer data.
             (!flags.is_empty()).then(|| PollFd::new(&connection.stream, flags))
         });
         listeners.chain(pending).chain(open)
@@ -222,7 +222,7 @@ fn listen(forward: &Forward) -> io::Result<(TcpListener, u16)> {
 }
 
 fn new_socket() -> Socket<'static> {
-    let buffer = || SocketBuffer::new(vec![0; BUFFER]);
+    let buffer = || SocketBuffer::new(vec![0; BUFFER_BYTES]);
     let mut socket = Socket::new(buffer(), buffer());
     socket.set_nagle_enabled(false);
     socket.set_ack_delay(None);

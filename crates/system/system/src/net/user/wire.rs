@@ -47,9 +47,9 @@ impl RxToken for Received {
 }
 
 /// The buffer of a frame to send.
-pub struct Room<'a>(&'a mut VecDeque<Vec<u8>>);
+pub struct FrameBuffer<'a>(&'a mut VecDeque<Vec<u8>>);
 
-impl TxToken for Room<'_> {
+impl TxToken for FrameBuffer<'_> {
     fn consume<R, F: FnOnce(&mut [u8]) -> R>(self, bytes: usize, act: F) -> R {
         let mut frame = vec![0; bytes];
         let result = act(&mut frame);
@@ -60,18 +60,18 @@ impl TxToken for Room<'_> {
 
 impl Device for Wire {
     type RxToken<'a> = Received;
-    type TxToken<'a> = Room<'a>;
+    type TxToken<'a> = FrameBuffer<'a>;
 
-    fn receive(&mut self, _: Instant) -> Option<(Received, Room<'_>)> {
+    fn receive(&mut self, _: Instant) -> Option<(Received, FrameBuffer<'_>)> {
         if self.sent.len() >= MAX_WAITING {
             return None;
         }
         let frame = self.received.pop_front()?;
-        Some((Received(frame), Room(&mut self.sent)))
+        Some((Received(frame), FrameBuffer(&mut self.sent)))
     }
 
-    fn transmit(&mut self, _: Instant) -> Option<Room<'_>> {
-        (self.sent.len() < MAX_WAITING).then_some(Room(&mut self.sent))
+    fn transmit(&mut self, _: Instant) -> Option<FrameBuffer<'_>> {
+        (self.sent.len() < MAX_WAITING).then_some(FrameBuffer(&mut self.sent))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

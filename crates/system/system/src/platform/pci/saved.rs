@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::config::BYTES;
 use super::{Function, PciHost, Vectors};
-use crate::checkpoint_file::{Impossible, RestoreError, SaveError};
+use crate::checkpoint_file::{InvalidState, RestoreError, SaveError};
 use crate::platform::virtio::{Kind, SavedTransport};
 
 /// The state of a device.
@@ -28,9 +28,9 @@ impl SavedFunction {
 impl Function {
     fn restore(&mut self, slot: usize, saved: SavedFunction) -> Result<(), RestoreError> {
         let configuration: &[u8; BYTES] =
-            saved.configuration.as_slice().try_into().map_err(|_| Impossible::value("a PCI device"))?;
+            saved.configuration.as_slice().try_into().map_err(|_| InvalidState::value("a PCI device"))?;
         if !saved.vectors.fits(&self.vectors) {
-            return Err(Impossible::value("the MSI-X table of a PCI device").into());
+            return Err(InvalidState::value("the MSI-X table of a PCI device").into());
         }
         self.config.set_content(configuration);
         self.vectors = saved.vectors;
@@ -87,6 +87,6 @@ impl PciHost {
     pub fn write_block(&mut self, number: u32, address: u64, bytes: &[u8]) -> Result<(), RestoreError> {
         let slot = (number as usize).checked_sub(1);
         let device = slot.and_then(|slot| self.functions.get_mut(slot)).map(|function| &mut function.device);
-        device.ok_or_else(|| Impossible::value("the number of a device"))?.write_block(address, bytes)
+        device.ok_or_else(|| InvalidState::value("the number of a device"))?.write_block(address, bytes)
     }
 }

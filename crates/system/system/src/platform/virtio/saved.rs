@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use virtio_queue::{Queue, QueueState};
 
 use super::{Backend, DeviceQueue, Kind, NO_VECTOR, QUEUE_SIZE, Transport};
-use crate::checkpoint_file::{Impossible, RestoreError, SaveError};
+use crate::checkpoint_file::{InvalidState, RestoreError, SaveError};
 
 /// The state of a device.
 #[derive(Debug, Serialize, Deserialize)]
@@ -147,7 +147,7 @@ impl Transport {
         let are_vectors =
             is_vector(saved.configuration_vector) && saved.queues.iter().all(|queue| is_vector(queue.vector));
         let is_possible = are_vectors && saved.queues.len() == self.queues.len();
-        self.queues = queues.filter(|_| is_possible).ok_or_else(|| Impossible::value("a queue"))?;
+        self.queues = queues.filter(|_| is_possible).ok_or_else(|| InvalidState::value("a queue"))?;
         self.configuration_vector = saved.configuration_vector;
         self.selectors = saved.selectors;
         self.accepted = saved.accepted;
@@ -177,7 +177,7 @@ impl Transport {
             (Backend::Share(folder), SavedBackend::Share { tag }) => {
                 Err(RestoreError::Tag { wanted: tag, actual: folder.tag().to_owned() })
             }
-            (_, _) => Err(Impossible::value("the kind of a device").into()),
+            (_, _) => Err(InvalidState::value("the kind of a device").into()),
         }
     }
 
@@ -201,7 +201,7 @@ impl Transport {
             Backend::Block(disk) if disk.contains(start, bytes.len() as u64) => {
                 disk.write(start, bytes).map_err(RestoreError::Copy)
             }
-            _ => Err(Impossible::value("a block of a disk").into()),
+            _ => Err(InvalidState::value("a block of a disk").into()),
         }
     }
 }

@@ -9,7 +9,7 @@ use longma_share::{MAX_MESSAGE_BYTES, Share};
 pub const FEATURES: u64 = 1;
 /// Cycles that a request takes besides the copying of its bytes. The time of the host does not change the guest's.
 pub const REQUEST_CYCLES: u64 = 10_000;
-/// The maximum bytes of a tag.
+/// The maximum length of a tag in bytes.
 const MAX_TAG_BYTES: usize = 64;
 
 /// A tag that cannot be used.

@@ -1,5 +1,5 @@
-//! Image files: raw, and qcow2 by the crate imago. Images are untrusted: imago validates their headers, and the files
-//! that they name are opened only if the user has named them or they are in the image's folder. Source: QEMU,
+//! Image files: raw, and qcow2 by the crate imago. Images are untrusted: imago validates their headers, and the backing
+//! file that a header names is opened only if the user has named it too or it is in the image's folder. Source: QEMU,
 //! docs/interop/qcow2.rst.
 
 use std::fs::File;
@@ -26,7 +26,7 @@ const MAX_BACKING_FILES: usize = 16;
 /// The format of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// The bytes of the disk.
+    /// The file contains the bytes of the disk.
     Raw,
     /// QEMU's format.
     Qcow2,
@@ -35,12 +35,12 @@ pub enum Format {
 /// An open image.
 #[derive(Debug)]
 pub enum Image {
-    /// The bytes of the disk.
+    /// The file contains the bytes of the disk.
     Raw(File),
-    /// Blocks in any order. Those that the image lacks are in its backing image.
+    /// The file contains blocks in any order. Blocks that it lacks are in its backing image.
     Qcow2 {
         image: Box<FormatAccess<Storage>>,
-        #[expect(dead_code, reason = "open files hold the locks of this image and those behind it")]
+        #[expect(dead_code, reason = "open files hold the locks of this image and its backing images")]
         locks: Vec<File>,
     },
 }
@@ -110,8 +110,12 @@ fn detect(path: &Path) -> Result<Format, DiskError> {
     match (has_name, has_magic) {
         (true, true) => Ok(Format::Qcow2),
         (false, false) => Ok(Format::Raw),
-        (true, false) => Err(DiskError::Format("has the name, but not the first bytes")),
-        (false, true) => Err(DiskError::Format("has the first bytes, but not the name")),
+        (true, false) => {
+            Err(DiskError::Format("the name ends with .qcow2, but the content is not a qcow2 image"))
+        }
+        (false, true) => {
+            Err(DiskError::Format("the content is a qcow2 image, but the name does not end with .qcow2"))
+        }
     }
 }
 
@@ -135,7 +139,7 @@ fn is_encrypted(path: &Path) -> io::Result<bool> {
     Ok(is_whole && method != [0; 4])
 }
 
-/// The images that may be backing images of another.
+/// The backing images of an image while it is opened.
 struct BackingImages {
     /// The images that the user has named.
     named: Vec<PathBuf>,

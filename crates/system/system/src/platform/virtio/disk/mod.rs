@@ -31,7 +31,7 @@ pub enum DiskError {
     #[error("disk: it has {0} bytes, which is not a multiple of {SECTOR}; append zeros")]
     Length(u64),
     /// The format of the image is unknown.
-    #[error("disk: the file {0} of a qcow2 image; add ,format=qcow2 or ,format=raw")]
+    #[error("disk: {0}; add ,format=qcow2 or ,format=raw")]
     Format(&'static str),
     /// The image is malformed, or needs an unsupported feature.
     #[error("disk: {}: {error}", path.display())]

@@ -25,7 +25,7 @@ fn nic() -> Bench {
 }
 
 impl Bench {
-    /// Sends `bytes` bytes from [`SENT`] as the request of this number.
+    /// Sends `bytes` bytes from [`SENT`] as request number `number`.
     fn send(&mut self, number: u16, bytes: u32) -> Effects {
         let fields = [&SENT.to_le_bytes()[..], &bytes.to_le_bytes(), &[0; 4]];
         self.put(SEND_DESCRIPTORS, &fields.concat());
@@ -55,14 +55,14 @@ fn a_driver_sends_and_receives_frames() {
     assert_eq!(contents(&bench.send(0, HEADER_BYTES + 7)), [41]);
     assert_eq!(bench.get(SEND_USED + 2, 10), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
     assert!(bench.exchange().messages.is_empty(), "the driver has no buffer yet");
-    // The header in a separate buffer.
+    // The driver supplies two buffers, the first for the header.
     bench.descriptor(0, DATA, HEADER_BYTES, WRITABLE | NEXT, 1);
     bench.descriptor(1, DATA + 0x100, 1514, WRITABLE, 0);
     assert_eq!(contents(&bench.notify(0)), [40]);
     assert_eq!(bench.get(DATA, 12), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
     assert_eq!(bench.get(DATA + 0x100, 8), b"a frame\0");
     assert_eq!(bench.get(USED + 2, 10), [1, 0, 0, 0, 0, 0, 19, 0, 0, 0]);
-    // With a buffer that waits.
+    // The driver supplies a buffer before the frame arrives.
     bench.descriptor(0, DATA, 2048, WRITABLE, 0);
     assert!(bench.notify(0).messages.is_empty());
     bench.send(1, HEADER_BYTES + MAX_FRAME_BYTES as u32);
@@ -92,7 +92,7 @@ fn frames_that_are_too_short_or_long_and_buffers_that_are_too_small_are_lost() {
 }
 
 #[test]
-fn frames_that_the_driver_does_not_take_are_dropped_in_the_end() {
+fn frames_are_dropped_if_the_driver_supplies_no_buffers() {
     let mut bench = nic();
     for number in 0..3000 {
         bench.send(number, HEADER_BYTES + 60);
