@@ -69,7 +69,7 @@ pub struct QuotaArguments {
     /// The tenant whose quota to set; without it, list the quotas of all tenants.
     #[arg(requires = "bounds", group = "target")]
     tenant: Option<String>,
-    /// Set the quota that a tenant gets with its first virtual machine; present tenants keep theirs.
+    /// Set the quota that a tenant gets with its first virtual machine; existing tenants keep theirs.
     #[arg(long, requires = "bounds", group = "target")]
     default: bool,
     #[command(flatten)]
@@ -207,7 +207,7 @@ pub struct AuditLogArguments {
     /// Print at most this many of the newest requests.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     limit: u32,
-    /// Only requests with a number below this one: the last of the previous page.
+    /// Only requests with a number below this one. To print the next page, give the last number of the previous page.
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     before: u32,
     #[command(flatten)]

@@ -21,10 +21,10 @@ pub struct Arguments {
     /// Output of `openstack flavor list --all -f json`.
     #[arg(long, value_name = "FILE")]
     flavors: Option<PathBuf>,
-    /// Virtual CPUs on 100 shared CPUs.
+    /// Virtual CPUs per 100 shared CPUs.
     #[arg(long, value_name = "PERCENT", default_value_t = 200, value_parser = clap::value_parser!(u32).range(100..=10_000))]
     overcommit: u32,
-    /// Memory that each virtual machine takes besides its guest memory.
+    /// Memory that each virtual machine uses in addition to its guest memory.
     #[arg(long, value_name = "SIZE", default_value = "48MiB", value_parser = size)]
     vm_overhead: u64,
     #[command(flatten)]

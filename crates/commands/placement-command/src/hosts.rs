@@ -224,7 +224,9 @@ pub fn drain(arguments: &DrainArguments) -> Outcome {
     }
     if arguments.empty {
         let count = drained.left.len();
-        print_line(&format!("{host} accepts no more virtual machines; {count} are to leave it"))?;
+        print_line(&format!(
+            "{host} accepts no more virtual machines; {count} will be moved to other hosts"
+        ))?;
         return super::migrate::wait_until_empty(&client, host, arguments.patience);
     }
     let mut page = Page::new();
@@ -387,7 +389,7 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
             plan.host
         ));
         if plan.moves.is_empty() {
-            page.line("  no move between its nodes reduces that");
+            page.line("  no move between its NUMA nodes reduces this share");
             continue;
         }
         let after = percent(plan.score_after);

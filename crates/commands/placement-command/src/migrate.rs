@@ -34,7 +34,10 @@ fn wait(client: &Client, id: i64, patience: u64) -> Result<Vm, Box<dyn Error>> {
             return Ok(vm);
         }
         if Instant::now() > end {
-            return Err("it is still being migrated; see its state with: longma placement show".into());
+            return Err(
+                "the virtual machine is still being migrated; see its state with: longma placement show"
+                    .into(),
+            );
         }
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -50,9 +53,10 @@ pub fn run(arguments: &Arguments) -> Outcome {
         Err(ClientError::Refused(problem)) if problem.kind == ProblemKind::NoAnswer => {
             let vm = wait(&client, before.id, one.patience)?;
             if location(&vm).0 == location(&before).0 {
-                return Err(
-                    sanitize(&vm.problem.unwrap_or_else(|| "it has stayed on its host".into())).into()
-                );
+                return Err(sanitize(
+                    &vm.problem.unwrap_or_else(|| "the virtual machine has stayed on its host".into()),
+                )
+                .into());
             }
             vm
         }
@@ -97,7 +101,9 @@ pub fn wait_until_empty(client: &Client, host: &str, patience: u64) -> Outcome {
             print_line(&match is_emptying {
                 true => format!("{count} virtual machines are still on {host}; the service keeps trying"),
                 false => {
-                    format!("{count} virtual machines are still on {host}, which is no longer to be emptied")
+                    format!(
+                        "{count} virtual machines are still on {host}, and the service no longer moves them"
+                    )
                 }
             })?;
             return Ok(ExitCode::FAILURE);

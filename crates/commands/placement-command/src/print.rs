@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_in_the_unit_that_people_use() {
+    fn memory_is_printed_in_mib_or_gib() {
         assert_eq!([mib(512), mib(2048), mib(1536)], ["512 MiB", "2 GiB", "1.5 GiB"]);
     }
 }

@@ -70,11 +70,11 @@ pub struct RequestOptions {
     /// repeated.
     #[arg(long, value_name = "GROUP")]
     anti_affinity: Vec<String>,
-    /// Hand it a device of the host: nic, gpu, or a model such as 8086:1572. With :local, the device must be on its own
-    /// node, else preferably so; :x2 asks for two. May be repeated.
+    /// Pass a device of the host to the virtual machine: nic, gpu, or a model such as 8086:1572. With :local, the device
+    /// must be on the node of the virtual machine, which is otherwise only preferred; :x2 requests two. May be repeated.
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
-    /// Expected lifetime, for example 90d, 12h or 30m: a hint that lets nodes become empty at once.
+    /// Expected lifetime, for example 90d, 12h or 30m: a hint to place virtual machines that end at the same time on the same node.
     #[arg(long, value_name = "TIME", value_parser = super::access::lifetime)]
     lifetime: Option<u64>,
     /// Boot from this disk image: an absolute path on the host.

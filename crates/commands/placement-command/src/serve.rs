@@ -78,7 +78,7 @@ struct HostArguments {
     reserved_memory: Option<MemoryReserve>,
 }
 
-/// Memory that a virtual machine takes on libvirt hosts besides its guest memory. QEMU 7.2 without a guest uses 21 MiB
+/// Memory that a virtual machine uses on libvirt hosts in addition to its guest memory. QEMU 7.2 without a guest uses 21 MiB
 /// of private memory, 12 MiB of program files and 0.5 MiB per virtual CPU; disks, network and a running guest use more.
 const LIBVIRT_OVERHEAD: Overhead = Overhead { fixed_mib: 48, vcpu_mib: 4 };
 
@@ -162,10 +162,10 @@ pub struct ServeArguments {
     /// Prefer nodes on which other virtual machines stay as long, for requests with an expected lifetime.
     #[arg(long)]
     weigh_lifetimes: bool,
-    /// Memory that each virtual machine takes besides its guest memory [default: 48MiB; 0 with --hypervisor fake].
+    /// Memory that each virtual machine uses in addition to its guest memory [default: 48MiB; 0 with --hypervisor fake].
     #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
     vm_overhead: Option<u32>,
-    /// Memory for each of its virtual CPUs besides that [default: 4MiB; 0 with --hypervisor fake].
+    /// Memory that each virtual machine uses in addition for each of its virtual CPUs [default: 4MiB; 0 with --hypervisor fake].
     #[arg(long, value_name = "SIZE", value_parser = overhead_mib)]
     vcpu_overhead: Option<u32>,
     /// TOML file that names an OpenID Connect provider whose tokens are accepted, and which roles they get.
@@ -334,7 +334,7 @@ impl ServeArguments {
     }
 
     fn policy(&self) -> Policy {
-        // Simulated virtual machines take no memory.
+        // Simulated virtual machines use no memory.
         let is_simulated = self.fleet.is_some() || self.all_in_one && self.host.kind() == Kind::Fake;
         let default_overhead = match is_simulated {
             true => Overhead::default(),

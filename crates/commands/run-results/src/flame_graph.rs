@@ -13,9 +13,9 @@ use crate::grouped;
 /// The width of the image and the height of a row, in pixels.
 const WIDTH: f64 = 1200.0;
 const ROW: usize = 17;
-/// The width of a character in pixels, about.
+/// The approximate width of a character in pixels.
 const CHARACTER: f64 = 6.5;
-/// Narrower boxes are left out.
+/// Narrower boxes are not drawn.
 const LEAST_WIDTH: f64 = 0.2;
 
 /// The names of a stack's frames, the outermost first. Threads are frames if there are several.

@@ -1,4 +1,4 @@
-//! Function names of bounded length. Demangled names of C++ templates have thousands of characters, most of them template
+//! Function names of bounded length. Demangled names of C++ templates may have thousands of characters, most of them template
 //! arguments and parameters.
 
 /// The name with at most `chars` characters: complete if it fits, then without template arguments and parameters, then
@@ -50,7 +50,7 @@ fn collapse(name: &str) -> String {
                 }
                 depth += 1;
             }
-            // The arrow of a conversion closes no bracket.
+            // The `>` of `->` closes no bracket.
             '>' if rest.len() < name.len() && name[..name.len() - rest.len()].ends_with('-') => {}
             '>' | ')' | '}' | ']' if depth > 0 => {
                 depth -= 1;

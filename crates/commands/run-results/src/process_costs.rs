@@ -4,7 +4,7 @@
 use longma_runner::{profile::FunctionShare, symbols::CodeLocation};
 use serde::{Deserialize, Serialize};
 
-/// The sums over all programs so far, the current one included or not.
+/// The sums over all programs of a process so far, with or without the current program.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
     /// The programs in the order of their execution.

@@ -58,7 +58,7 @@ pub struct GeometryOptions {
 /// The layout of a map.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
-    /// A ZB+-tree, with all commands. Best if the cache can hold the data or most of the data that is read.
+    /// A ZB+-tree, which all commands support. Best if the cache can hold the data or most of the data that is read.
     #[default]
     Tree,
     /// Sorted runs in tiers, for data many times the cache. Experimental.
