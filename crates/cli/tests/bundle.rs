@@ -141,7 +141,10 @@ fn a_bundle_is_complete_and_a_second_run_agrees_with_it() {
         let (status, stdout, errors) = verify(bundle, &[]);
         assert_eq!(status, 0, "{stdout}{errors}");
         assert!(stdout.contains("queens: 2 of 2 points run again, 2 with the same results"), "{stdout}");
-        assert!(stdout.contains("6 of 6 files of the report are those that the results give"), "{stdout}");
+        assert!(
+            stdout.contains("6 of 6 files of the report are equal to the files made from the results"),
+            "{stdout}"
+        );
     }
     let key = manifest["experiments"][0]["points"][1]["key"].as_str().unwrap();
     let (status, stdout, _) = verify(folder, &["--only", key, "--format", "json"]);

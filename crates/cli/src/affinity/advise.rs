@@ -60,7 +60,7 @@ pub struct Arguments {
     /// Output format. `tuned`, `systemd` and `ansible` print files for these programs.
     #[arg(long, value_enum, default_value = "table")]
     format: AdviceFormat,
-    /// Write the files of the format to this folder instead, which must exist, without their own folders.
+    /// Write the files of the format directly into this folder, which must exist, instead of printing them.
     #[arg(long, value_name = "FOLDER")]
     to: Option<PathBuf>,
 }
@@ -273,7 +273,7 @@ fn temporary_folder() -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// The interface that the commands change, if it is not the measured one. The interface that --lab measured no longer
+/// The interface that the commands change, if it is not the measured one: the interface that --lab measured no longer
 /// exists.
 fn target_interface(header: &Header) -> Option<(Nic, Steering)> {
     let host = Tree::live();
@@ -298,7 +298,7 @@ fn advice_from_results(results: &Results) -> Result<Advice, String> {
     let ranking = candidates(&header.places, &header.nic, &all_pairs(&cpus));
     let analysis = Analysis::of(results);
     if analysis.pairs.is_empty() {
-        return Err(format!("no run says anything about its pair: {}", analysis.remarks.join("; ")));
+        return Err(format!("no run can be evaluated: {}", analysis.remarks.join("; ")));
     }
     let (nic, steering) =
         target_interface(header).unwrap_or_else(|| (header.nic.clone(), header.steering.clone()));
@@ -440,7 +440,7 @@ fn text(advice: &Advice, placement: &QueuePlacement, commands: &Commands) -> Str
     if let Some(layers) = advice.nic.layers() {
         text.push_str(&wrapped(
             "",
-            &format!("{layers}: the commands set the queues of those below."),
+            &format!("{layers}: the commands set the queues of the interfaces below."),
             width(),
         ));
     }

@@ -34,7 +34,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
     }
     let results = Results::read(file)?;
     terminal::warn_truncated(file, results.is_cut);
-    // The report first: without a result to draw, it says why.
+    // Print the report before the page: if there is no result to draw, the report states the reason.
     let code = print(&results, arguments.format)?;
     if let Some(path) = html {
         write_page(path, Some(file), &page::page(&results, file)?)?;

@@ -358,7 +358,7 @@ impl RunOptions {
             return Err("--vary rfs and arfs set the same flow tables: vary one of them".into());
         }
         if is_varied(SweepParameter::ZeroCopy) && what.copy {
-            return Err("--vary zero-copy sets what --copy does: leave --copy out".into());
+            return Err("--vary zero-copy sets the same option as --copy: leave --copy out".into());
         }
         for parameter in SweepParameter::ALL.into_iter().filter(|of| of.is_of_load() && is_varied(*of)) {
             what.takes(parameter)?;

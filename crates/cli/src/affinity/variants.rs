@@ -337,11 +337,11 @@ pub mod tests {
         for (_, analysis) in &mut by_variant {
             analysis.remarks = vec!["of all".into()];
         }
-        by_variant[2].1.remarks.push("1 run did not run where sent".into());
+        by_variant[2].1.remarks.push("1 run was not processed on its CPU".into());
         let text = text(&made_up(&pairs(2)), &by_variant, &[], 80);
         assert!(text.contains("63.00 %") && text.contains("LOST"), "{text}");
         assert!(text.contains("note: of all\n"), "{text}");
-        assert!(text.contains("note: gro=1 mtu=1500: 1 run did not run where sent"), "{text}");
+        assert!(text.contains("note: gro=1 mtu=1500: 1 run was not processed on its CPU"), "{text}");
     }
 
     /// The runs of a single pair tell how much of a difference is noise.

@@ -32,12 +32,12 @@ pub fn begins(mark: u8) -> bool {
     [BEGIN, WARM].contains(&mark)
 }
 
-/// Cycles of the machine between polls of the console while the models run: half a millisecond, a fraction of a second
-/// of the host.
-const SLICE: u64 = 500_000;
+/// Cycles of the machine between polls of the console while the models run: half a millisecond of the machine's time,
+/// for which the host needs a fraction of a second.
+const SLICE_CYCLES: u64 = 500_000;
 
-/// Bytes of a file of symbols at most: a vmlinux with debug information has several hundred MiB.
-const MAX_SYMBOLS: u64 = 2 << 30;
+/// The maximum size of a symbol file in bytes: a vmlinux with debug information has several hundred MiB.
+const MAX_SYMBOL_BYTES: u64 = 2 << 30;
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -120,7 +120,8 @@ impl Options {
         self.stats_out.as_ref()
     }
 
-    /// Builds the models; `None` at level `functional`, which alone needs no `software`. Call it before `machine` runs.
+    /// Builds the models; `None` at level `functional`. The other levels need `software`. Must be called before `machine`
+    /// runs.
     ///
     /// # Errors
     /// An option is for another level, a file cannot be read, or the machine cannot be modelled.
@@ -198,7 +199,7 @@ impl Options {
 }
 
 fn symbols(path: &Path) -> Result<KernelSymbols, String> {
-    let bytes = super::read(path, MAX_SYMBOLS)?;
+    let bytes = super::read(path, MAX_SYMBOL_BYTES)?;
     KernelSymbols::parse(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }
 
@@ -207,7 +208,9 @@ impl Timed {
     pub fn run(&mut self, machine: &mut Machine, cycles: u64) -> Stop {
         let stop = match self.phase {
             Phase::Unmodelled => machine.run(cycles),
-            Phase::Warming | Phase::Counted => machine.run_observed(cycles.min(SLICE), &mut self.models),
+            Phase::Warming | Phase::Counted => {
+                machine.run_observed(cycles.min(SLICE_CYCLES), &mut self.models)
+            }
         };
         let Stop::Mark(mark) = stop else { return stop };
         self.take_mark(machine, mark);

@@ -197,7 +197,7 @@ pub fn verify(arguments: &VerifyArguments, registry: &Registry) -> Outcome {
         )?,
     };
     let compared = verified.iter().any(|one| one.compared > 0);
-    // A part of the points may be empty. Of any other, something must have been compared.
+    // With --shard, the selected part of the points may be empty. Otherwise, something must have been compared.
     let is_empty_part = arguments.shard.is_some() && verified.iter().all(|one| one.selected == 0);
     Ok(status::ended(verifier.host, false, differ || !compared && !is_empty_part))
 }
@@ -307,7 +307,10 @@ fn describe(manifest: &Manifest, verified: &[Verification], files: Option<&Rende
     match files {
         Some(Rendered { equal, different, not_compared }) => {
             let all = equal + different.len() + not_compared.len();
-            let _ = writeln!(text, "{equal} of {all} files of the report are those that the results give");
+            let _ = writeln!(
+                text,
+                "{equal} of {all} files of the report are equal to the files made from the results"
+            );
             for name in different {
                 let _ = writeln!(text, "  differs: {}", sanitize(name));
             }

@@ -75,8 +75,8 @@ struct Counts {
 }
 
 impl Bar {
-    /// Creates the progress of `experiment`, which has the index `place.0` of `place.1` experiments. It follows the
-    /// experiment's first metric.
+    /// Creates the progress of `experiment`, which has the index `position.0` of `position.1` experiments. The bar shows
+    /// the points with the smallest and the largest value of the experiment's first metric.
     pub fn new(experiment: &Experiment, position: (usize, usize)) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = if is_terminal { ProgressBar::new(0) } else { ProgressBar::hidden() };

@@ -135,7 +135,7 @@ fn export_table(
     let form = if campaign.quick { ".quick" } else { "" };
     let name = format!("{}{form}", campaign.experiment.parts().name);
     store.exclusively(|| {
-        // A large campaign's results are in memory once.
+        // Free the results before they are read again: those of a large campaign may fit into memory only once.
         let damage = std::mem::take(&mut outcome.results).damage;
         outcome.results = store.results_of(campaign.keys())?;
         // Keep the damage found earlier: a record that another command is writing right now is not damaged.

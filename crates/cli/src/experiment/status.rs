@@ -31,7 +31,8 @@ pub const INTERRUPTED: u8 = 130;
 #[error("{0}")]
 pub struct HostError(pub String);
 
-/// An error of the operating system that `text` describes: one of the input if a repetition would end the same.
+/// Converts an error of the operating system, described by `text`: to an error of the input if a repetition of the
+/// command would have the same error, otherwise to an error of the host.
 pub fn io_error(text: String, error: &io::Error) -> Box<dyn Error> {
     if is_permanent(error) { text.into() } else { HostError(text).into() }
 }

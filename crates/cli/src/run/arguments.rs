@@ -251,7 +251,7 @@ pub struct Arguments {
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = parse_stack_offset)]
     pub(super) stack_offset: u64,
 
-    /// CPU features that `cpuid` reports to x86-64 programs: `sse2`, `sse4` or `avx2`, which include each other.
+    /// CPU features that `cpuid` reports to x86-64 programs: `sse2`, `sse4` or `avx2`; each includes those before it.
     ///
     /// Without this option, `avx2` on a machine whose cores have LASX, and otherwise `sse4`, which is x86-64-v2.
     #[arg(long, value_name = "FEATURES", value_parser = Features::named)]

@@ -96,7 +96,7 @@ pub fn parse_kept_limit(text: &str) -> Result<StoredLimit, String> {
 }
 
 /// Closes the standard descriptors that were closed when the command started, as the guest must find them.
-pub fn close_those_that_were_closed() {
+pub fn close_initially_closed() {
     let closed = CLOSED.load(Ordering::Relaxed);
     for descriptor in (0..3).filter(|descriptor| closed & 1 << descriptor != 0) {
         // SAFETY: the descriptor is the runtime's /dev/null, which no code of this process uses.

@@ -61,7 +61,7 @@ enum Never {}
 
 fn start(arguments: Arguments) -> Result<Never, Failure> {
     let is_constant = arguments.level != Level::Functional || arguments.fixed_names;
-    // Before any file is opened.
+    // Separate the emulator's descriptors from the program's before any file is opened.
     descriptors::separate(arguments.open_files, is_constant)?;
     perform(Plan::of(arguments)?)
 }
@@ -118,7 +118,7 @@ fn perform(plan: Plan) -> Result<Never, Failure> {
     if let Some(debugger) = debugger {
         node.debug(debugger).map_err(|error| Failure::host("serve a debugger", &error))?;
     }
-    descriptors::close_those_that_were_closed();
+    descriptors::close_initially_closed();
     longma_runner::descriptors::apply_guest_limit();
     let is_simulated = outcome.is_some() || models.is_some();
     let reports = Arc::new(reports);
@@ -157,7 +157,7 @@ fn tracer(trace: SystemCallTrace, say: &Sink) -> Result<Option<Sink>, Failure> {
         .append(true)
         .open(&path)
         .and_then(|file| {
-            // Devices and pipes have no length.
+            // Truncation fails for devices and pipes.
             let is_emptied = !trace.appends && file.metadata()?.is_file();
             if is_emptied { file.set_len(0).map(|()| file) } else { Ok(file) }
         })

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_is_no_other_output_and_no_input_that_exists() {
+    fn an_output_must_differ_from_other_outputs_and_existing_inputs() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| Some(folder.path().join(name));
         let outputs = || [("--report", path("page")), ("--trace", None)];

@@ -83,7 +83,7 @@ impl Plan {
         }
         let modelled = name.map(|name| machine::read(name, &arguments.set)).transpose()?;
         let attends =
-            !simulates && modelled.as_ref().is_some_and(|machine| attends_devices(&arguments, machine));
+            !simulates && modelled.as_ref().is_some_and(|machine| can_use_devices(&arguments, machine));
         if !simulates {
             refuse_simulation_options(&arguments, attends)?;
         }
@@ -174,13 +174,13 @@ fn process_config(
 
 /// Whether a program at level `functional` can use the machine's devices. The first process can, also after execve.
 /// Under a debugger no process can, because simulated time would not stop with the program.
-fn attends_devices(arguments: &Arguments, machine: &Machine) -> bool {
+fn can_use_devices(arguments: &Arguments, machine: &Machine) -> bool {
     let is_first = arguments.reporting_process.is_none_or(|first| first == std::process::id());
     is_first && arguments.gdb.is_none() && has_devices(machine, 0)
 }
 
 /// Rejects options that have no effect at level `functional`.
-fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Result<(), Failure> {
+fn refuse_simulation_options(arguments: &Arguments, can_use_devices: bool) -> Result<(), Failure> {
     let refused = [
         ("--core", arguments.core.is_some()),
         ("--roi", arguments.roi),
@@ -194,7 +194,7 @@ fn refuse_simulation_options(arguments: &Arguments, attends_devices: bool) -> Re
         ("--champsim", arguments.champsim.is_some()),
         ("--checkpoint", arguments.checkpoint.is_some()),
         ("--cpu", arguments.cpu.is_some()),
-        ("--wire", !arguments.wire.is_empty() && !attends_devices && !arguments.is_restart()),
+        ("--wire", !arguments.wire.is_empty() && !can_use_devices && !arguments.is_restart()),
         ("--numa", arguments.numa.is_some()),
     ];
     match refused.iter().find(|(_, given)| *given) {

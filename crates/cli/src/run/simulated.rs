@@ -62,7 +62,7 @@ pub fn restored(arguments: &mut Arguments) -> Result<Option<Checkpoint>, Failure
     Ok(Some(checkpoint))
 }
 
-/// The work left for when the program has ended.
+/// What to print and write when the program has ended.
 pub struct Outcome {
     simulation: SharedTimingSimulation,
     manifest: Manifest,
@@ -156,7 +156,7 @@ impl SimulatedRun {
         let mut unfinished = Vec::new();
         let saver = Saver::new();
         let stop = EarlyStop::new(saver.clone());
-        let is_asked = Arc::new(AtomicBool::new(false));
+        let is_requested = Arc::new(AtomicBool::new(false));
         let mut simulation = modelled(TimingSimulationConfig {
             machine: self.machine.clone(),
             host: 0,
@@ -167,7 +167,7 @@ impl SimulatedRun {
             placement: self.placement.clone(),
             seed: self.seed,
             restored_at: checkpoint.map(Checkpoint::time),
-            save: self.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_asked, report)),
+            save: self.checkpoint.as_deref().map(|path| save_to(path, &saver, &is_requested, report)),
             timeline: self.trace.as_deref().map(|path| open_trace(path, &mut unfinished)).transpose()?,
             limits: Limits {
                 instructions: self.max_instructions,
@@ -205,7 +205,7 @@ impl SimulatedRun {
             machine: self.machine,
             stats_out: self.stats_out.map(|path| std::path::absolute(&path).unwrap_or(path)),
             views: self.views,
-            checkpoint: self.checkpoint.map(|path| (path, is_asked)),
+            checkpoint: self.checkpoint.map(|path| (path, is_requested)),
             champsim: Mutex::new(champsim),
             _unfinished: unfinished,
             quiet: self.quiet,
@@ -345,12 +345,12 @@ fn refuse_other_levels_options(arguments: &Arguments) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Saves the process to `path` on request and records the request in `is_asked`.
-fn save_to(path: &Path, saver: &Arc<Saver>, is_asked: &Arc<AtomicBool>, report: &Sink) -> Save {
+/// Saves the process to `path` on request and records the request in `is_requested`.
+fn save_to(path: &Path, saver: &Arc<Saver>, is_requested: &Arc<AtomicBool>, report: &Sink) -> Save {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
-    let (saver, is_asked, report) = (saver.clone(), is_asked.clone(), report.clone());
+    let (saver, is_requested, report) = (saver.clone(), is_requested.clone(), report.clone());
     Box::new(move || {
-        is_asked.store(true, Ordering::Relaxed);
+        is_requested.store(true, Ordering::Relaxed);
         let (report, name) = (report.clone(), path.display().to_string());
         saver.request(path.clone(), move |saved| {
             match saved {
@@ -410,7 +410,7 @@ fn writable(path: &Path) -> Result<(), Failure> {
     let is_new = !path.exists();
     let opened = fs::OpenOptions::new().create(true).append(true).open(path).map(drop);
     if opened.is_ok() && is_new {
-        remove_made(path);
+        remove_created_file(path);
     }
     opened.map_err(|error| Failure::host(&format!("write the result to {}", path.display()), &error))
 }
@@ -420,7 +420,7 @@ fn writable(path: &Path) -> Result<(), Failure> {
 pub(super) struct Incomplete(Option<PathBuf>);
 
 impl Incomplete {
-    /// Call it before the file is created.
+    /// Must be called before the file is created.
     fn of(path: &Path) -> Self {
         let is_new = !path.exists();
         Self(is_new.then(|| std::path::absolute(path).unwrap_or_else(|_| path.into())))
@@ -430,13 +430,13 @@ impl Incomplete {
 impl Drop for Incomplete {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            remove_made(path);
+            remove_created_file(path);
         }
     }
 }
 
 /// Removes a file created here; if the path is a link, removes its target and keeps the link.
-fn remove_made(path: &Path) {
+fn remove_created_file(path: &Path) {
     // If this fails, an empty file remains.
     let _ = fs::canonicalize(path).and_then(fs::remove_file);
 }
@@ -519,8 +519,8 @@ impl Outcome {
                 "longma: the program marked no region of interest, so nothing was counted; include guests/include/longma.h and call longma_roi_begin(), or leave --roi out",
             );
         }
-        if let Some((path, is_asked)) = &self.checkpoint
-            && !is_asked.load(Ordering::Relaxed)
+        if let Some((path, is_requested)) = &self.checkpoint
+            && !is_requested.load(Ordering::Relaxed)
         {
             messages.line(&format!(
                 "longma: no checkpoint was written to {}: the program neither began a region of interest nor requested a checkpoint; include guests/include/longma.h and call longma_roi_begin() or longma_checkpoint()",
