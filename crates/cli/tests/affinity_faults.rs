@@ -224,10 +224,7 @@ fn a_sweep_whose_runs_are_all_excluded_fails_and_says_why() {
     sweep.arg("--output").arg(network.path("e.jsonl")).arg("--html").arg(&page);
     let output = sweep.args(["--seconds", "4", "--", "sh", "-c", load]).output().unwrap();
     let report = text(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(
-        report.contains("1 run is excluded because its flow was processed on the wrong CPU"),
-        "{report}"
-    );
+    assert!(report.contains("1 run is excluded because its flow was processed on the wrong CPU"), "{report}");
     assert!(!output.status.success() && !page.exists(), "{}", text(&output.stderr));
 }
 

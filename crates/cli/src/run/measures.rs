@@ -42,7 +42,7 @@ pub fn print(simulated: Option<Outcome>) -> Result<Never, Failure> {
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{list}").and_then(|()| out.flush());
     written.map_err(|error| Failure::host("print the measures", &error))?;
-    // Removes the files of the run, which does not take place.
+    // Dropping the outcome removes the files of the run, which does not take place.
     drop(simulated);
     std::process::exit(0)
 }

@@ -40,8 +40,8 @@ fn word_of(address: u64) -> (usize, usize) {
 /// The maximum distance of code from the start of its function, in bytes.
 const MAX_FUNCTION_BYTES: u64 = 1 << 16;
 
-/// Code is warm after this share of the visits after which it is hot.
-const WARM_SHARE: u32 = 8;
+/// Code is warm after the hot threshold divided by this number.
+const WARM_DIVISOR: u32 = 8;
 
 impl Hotness {
     /// Creates empty statistics. Code becomes hot after `hot` visits.
@@ -100,7 +100,7 @@ impl Hotness {
 
     /// Whether code is likely to become hot.
     pub fn is_warm_after(&self, visits: u32) -> bool {
-        visits >= self.hot / WARM_SHARE
+        visits >= self.hot / WARM_DIVISOR
     }
 
     /// Records a block that is about to be executed.

@@ -1,5 +1,5 @@
-//! Stores the last instructions before the region of interest, which are replayed through the models, uncounted, when
-//! the region begins. This warms caches, TLBs, predictors and DRAM rows. Source: warming before a measured interval as
+//! Stores the last instructions before the region of interest. When the region begins, the models replay them without
+//! counting. This warms caches, TLBs, predictors and DRAM rows. Source: warming before a measured interval as
 //! in SMARTS (Wunderlich et al., ISCA 2003), but only for the last instructions, with the detailed models.
 
 use std::collections::VecDeque;

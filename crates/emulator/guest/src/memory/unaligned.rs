@@ -6,7 +6,7 @@ use super::{GuestMemory, access};
 
 impl GuestMemory {
     /// Like [`Self::compare_exchange`], for `bytes` of 1, 2, 4 or 8 at any address. It is atomic across cache lines and
-    /// pages, because the host's locked instructions are.
+    /// pages, as the host's locked instructions are.
     ///
     /// # Errors
     /// The address is not mapped or not writable.

@@ -18,9 +18,9 @@ const MIN_COMPACTION_LINES: usize = 1024;
 type InheritedValues = Vec<(String, Vec<String>)>;
 
 impl Journal<'_> {
-    /// Records threads that inherited their affinity from threads bound by this journal. It identifies threads of the
-    /// same process and of its children, as long as the process lives. Threads that have ended are dropped, since they
-    /// need no restoration.
+    /// Records threads that inherited their affinity from threads bound by this journal: threads of the same process and
+    /// of its children, which can be found as long as the process lives. Drops threads that have ended, since they need
+    /// no restoration.
     ///
     /// # Errors
     /// If the journal cannot be written.

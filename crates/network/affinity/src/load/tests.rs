@@ -7,7 +7,7 @@ fn tcp() -> Iperf {
 }
 
 #[test]
-fn the_command_line_is_the_papers() {
+fn the_command_line_is_that_of_the_paper() {
     let words = Load::Iperf(tcp()).words(3).join(" ");
     assert_eq!(
         words,
@@ -42,7 +42,7 @@ fn an_error_or_a_truncated_report_has_no_rate() {
 }
 
 #[test]
-fn a_server_that_ends_another_run_is_asked_again() {
+fn a_busy_server_is_recognized() {
     let busy = r#"{"error":"the server is busy running a test. try again later"}"#;
     assert!(Load::Iperf(tcp()).rate(busy).unwrap_err().is_busy());
     assert!(!LoadError::Iperf("unable to connect to server".into()).is_busy());

@@ -25,7 +25,7 @@ pub struct SamplingReport {
     pub interval: &'static str,
     /// Cycles per instruction.
     pub cpi: Estimate,
-    /// Cycles of the whole program, without idle ones.
+    /// Cycles of the whole program, without idle cycles.
     pub cycles: Estimate,
     /// Simulated time of the whole program in seconds, without idle time.
     pub time_s: Estimate,
