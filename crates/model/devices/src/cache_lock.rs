@@ -103,7 +103,7 @@ impl CacheLock {
         let mut lock = Self::new(spec);
         for (number, (window, saved)) in lock.state.windows.iter_mut().zip(&state.windows).enumerate() {
             *window = *saved;
-            bus.lock_window(number as u32, window.opening());
+            bus.lock_window(number as u32, window.open_window());
         }
         lock
     }
@@ -124,7 +124,7 @@ impl CacheLock {
 
 impl Window {
     /// Address and mask if the window is open.
-    fn opening(&self) -> Option<(u64, u64)> {
+    fn open_window(&self) -> Option<(u64, u64)> {
         VALID.is_set(self.address).then(|| (ADDRESS.of(self.address), MASK.of(self.mask)))
     }
 }
@@ -146,13 +146,13 @@ impl Device for CacheLock {
         let Some(window) = self.state.windows.get_mut(slot.copy).filter(|_| slot.block == 0) else {
             return takes;
         };
-        let before = window.opening();
+        let before = window.open_window();
         match WindowRegister::ALL[slot.register] {
             WindowRegister::Window => window.address = value & (ADDRESS.mask() | VALID.mask()),
             WindowRegister::Mask => window.mask = value & MASK.mask(),
         }
-        if window.opening() != before {
-            bus.lock_window(slot.copy as u32, window.opening());
+        if window.open_window() != before {
+            bus.lock_window(slot.copy as u32, window.open_window());
         }
         takes
     }

@@ -69,8 +69,8 @@ pub trait Device: Send {
         true
     }
 
-    /// Whether its events up to another device's next event may be processed at once, because they do not affect other
-    /// devices.
+    /// Whether the device's events affect no other device, so that they may be processed at once up to another device's
+    /// next event.
     fn acts_alone(&self) -> bool {
         false
     }

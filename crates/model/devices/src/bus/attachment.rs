@@ -94,8 +94,8 @@ impl Bus for AttachedBus<'_> {
     }
 
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
-        // A read occupies the bus at the time of the request. Reserving it until the data returns would leave it idle
-        // in between.
+        // Reserve the bus for the data at the time of the request. A reservation until the data returns would leave the
+        // bus idle for the latency of the read.
         let sent = self.transfer(into.len(), self.attachment.read_rate, at);
         let read_at = self.port.read(address, into, self.cross(sent))?;
         Ok(self.cross(read_at))

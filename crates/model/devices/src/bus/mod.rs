@@ -79,7 +79,7 @@ pub trait Bus {
     /// Writes `bytes` from `address` on. Returns the time at which the last byte is visible to every core.
     ///
     /// # Errors
-    /// Part of the range cannot be written; nothing is written then.
+    /// If part of the range cannot be written; memory is then unchanged.
     fn write(&mut self, address: u64, bytes: &[u8], placement: Placement, at: Time)
     -> Result<Time, BusFault>;
 

@@ -69,7 +69,7 @@ impl PlainBus {
     }
 
     /// The area and offset of `length` bytes, which must be in one area.
-    fn whole(&self, address: u64, length: usize) -> Result<(usize, usize), BusFault> {
+    fn find_area(&self, address: u64, length: usize) -> Result<(usize, usize), BusFault> {
         let (area, offset) = self.find(address).ok_or(BusFault::Unmapped { address })?;
         let remaining = self.areas[area].bytes.len() - offset;
         if length > remaining {
@@ -85,7 +85,7 @@ impl Bus for PlainBus {
     }
 
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
-        let (area, offset) = self.whole(address, into.len())?;
+        let (area, offset) = self.find_area(address, into.len())?;
         into.copy_from_slice(&self.areas[area].bytes[offset..offset + into.len()]);
         Ok(later(at, self.areas[area].latency))
     }
@@ -97,7 +97,7 @@ impl Bus for PlainBus {
         placement: Placement,
         at: Time,
     ) -> Result<Time, BusFault> {
-        let (area, offset) = self.whole(address, bytes.len())?;
+        let (area, offset) = self.find_area(address, bytes.len())?;
         let area = &mut self.areas[area];
         if !area.writable {
             return Err(BusFault::Denied { address });

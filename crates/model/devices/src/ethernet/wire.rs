@@ -86,7 +86,11 @@ mod tests {
             while wire.send(&frame, Time::ZERO).begin.ps() < 1_000_000_000 {
                 sent += 1;
             }
-            assert_eq!(sent, frames_a_second / 1000 + 1, "in a millisecond, the one begun at 0 too");
+            assert_eq!(
+                sent,
+                frames_a_second / 1000 + 1,
+                "frames in a millisecond, including the one that starts at 0"
+            );
         }
     }
 

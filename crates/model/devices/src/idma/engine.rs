@@ -37,9 +37,9 @@ pub(super) struct InFlightBeat {
 /// The next event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// The write of this flight becomes visible.
+    /// The write of the in-flight beat with this index becomes visible.
     Visible(usize),
-    /// The data of this flight arrives.
+    /// The data of the in-flight beat with this index arrives.
     Arrive(usize),
     /// This channel issues a request.
     Request(usize),
@@ -75,7 +75,7 @@ impl IdmaState {
         self.now = self.now.max(until);
     }
 
-    /// The next event. Among events at the same time, completions precede requests and older flights precede younger
+    /// The next event. Among events at the same time, completions precede requests and older beats precede younger
     /// ones.
     fn next(&self, spec: &IdmaSpec) -> Option<(Time, Event)> {
         let mut first: Option<(Time, Event)> = None;
@@ -144,11 +144,11 @@ impl IdmaState {
             // The previous piece in the same slot of the ring must be completed.
             && channel.piece - channel.moved < transfer.ring.into()
             && !channel.ready.has(transfer.tag_of(channel.piece))
-            && self.fed(transfer, channel.piece)
+            && self.is_piece_ready(transfer, channel.piece)
     }
 
     /// Returns whether piece `piece` is ready to be written, if a read channel feeds it.
-    fn fed(&self, transfer: &Transfer, piece: u64) -> bool {
+    fn is_piece_ready(&self, transfer: &Transfer, piece: u64) -> bool {
         let Some(feed) = transfer.feed else { return true };
         let feeder = &self.channels[feed as usize];
         let Some(from) = &feeder.transfer else { return false };
@@ -183,7 +183,7 @@ impl IdmaState {
                 flight.channel = number;
                 self.bytes[direction as usize] += beat.bytes as u64;
                 self.flights.push(flight);
-                self.begun(number, beat);
+                self.beat_issued(number, beat);
             }
             Err((error, address)) => self.fault(number, error, address, bus),
         }
@@ -247,7 +247,7 @@ impl IdmaState {
     }
 
     /// Updates the channel after a beat has been issued. The last beat of a piece returns the feeder's tag.
-    fn begun(&mut self, number: usize, beat: Beat) {
+    fn beat_issued(&mut self, number: usize, beat: Beat) {
         let channel = &mut self.channels[number];
         channel.flights += 1;
         channel.inside += beat.bytes as u64;

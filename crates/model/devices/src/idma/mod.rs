@@ -156,13 +156,13 @@ pub struct IdmaState {
 /// *Memory to memory*: a read channel fetches pieces into the in-core store, and a write channel fed by it writes each
 /// one out as soon as it is complete, without involving the core.
 ///
-/// *Overlap*: if source and destination of such a copy overlap, a piece's bytes are read before they are written, but
-/// later pieces may be read before or after earlier ones are written. Like memmove, a copy to lower addresses must
-/// therefore run upwards, and a copy to higher addresses downwards, with negative strides. Otherwise some bytes read
-/// are those that the copy has already written.
+/// *Overlap*: if source and destination of such a copy overlap, the engine reads all bytes of a piece before it writes
+/// the piece, but may read later pieces before or after it writes earlier ones. As in memmove, a copy to lower
+/// addresses must therefore run upwards, and a copy to higher addresses downwards, with negative strides. Otherwise the
+/// copy reads bytes that it has already overwritten.
 ///
-/// *Faults*: an unmapped address stops the channel at that beat. The bytes before it in the stream are moved, nothing
-/// at or beyond it is, the piece's tag stays 0, and the fault raises an interrupt. `RESUME` continues with the first
+/// *Faults*: an unmapped address stops the channel at that beat. The engine has then moved the bytes before this beat
+/// and no others; the piece's tag stays 0, and the fault raises an interrupt. `RESUME` continues with the first
 /// incomplete piece.
 ///
 /// *Saving a channel*: write `STOP`, wait until `BUSY` and `RUNNING` are 0, and read the registers and the tags. To

@@ -119,8 +119,8 @@ registers! {
         Give0 = "GIVE0" @ 0x90, 8 bytes, WriteOnly, 0, [];
         /// Ones give tags 64 to 127 to the engine.
         Give1 = "GIVE1" @ 0x98, 8 bytes, WriteOnly, 0, [];
-        /// Ones take tags 0 to 63 for the core, so that the engine pauses there. A piece in flight is taken when it is
-        /// completed.
+        /// Ones take tags 0 to 63 for the core, so that the engine pauses there. The tag of a piece in flight is taken
+        /// when the piece is completed.
         Take0 = "TAKE0" @ 0xa0, 8 bytes, WriteOnly, 0, [];
         /// Ones take tags 64 to 127 for the core.
         Take1 = "TAKE1" @ 0xa8, 8 bytes, WriteOnly, 0, [];

@@ -223,23 +223,23 @@ mod tests {
     ];
     static MAP: RegisterMap = RegisterMap { name: "TEST", title: "", bytes: 0x100, blocks: &BLOCKS };
 
-    fn met(offset: u64, width: u32) -> Option<(usize, usize, usize)> {
+    fn location(offset: u64, width: u32) -> Option<(usize, usize, usize)> {
         MAP.find(offset, width).map(|s| (s.block, s.copy, s.register))
     }
 
     #[test]
     fn an_access_is_decoded_to_the_register_that_contains_it() {
-        assert_eq!(met(0x10, 8), Some((0, 0, 0)));
-        assert_eq!(met(0x14, 4), Some((0, 0, 0)));
-        assert_eq!(met(0x40, 4), Some((0, 1, 1)));
-        assert_eq!(met(0x90, 1), Some((1, 0, 1)));
+        assert_eq!(location(0x10, 8), Some((0, 0, 0)));
+        assert_eq!(location(0x14, 4), Some((0, 0, 0)));
+        assert_eq!(location(0x40, 4), Some((0, 1, 1)));
+        assert_eq!(location(0x90, 1), Some((1, 0, 1)));
     }
 
     #[test]
     fn an_access_outside_across_or_misaligned_is_not_decoded() {
         for (offset, width) in [(0, 4), (0x18, 8), (0x20, 8), (0x12, 4), (0x10, 3), (0x50, 8), (u64::MAX, 8)]
         {
-            assert_eq!(met(offset, width), None, "{offset:#x} {width}");
+            assert_eq!(location(offset, width), None, "{offset:#x} {width}");
         }
     }
 

@@ -75,7 +75,7 @@ fn block_markdown(text: &mut String, block: &Block) {
             block.registers.iter().map(|register| format!("`{}`", register.name)).collect();
         let _ = write!(
             text,
-            "They contain, in this order from {:#x} on, registers like those of the same names above: {}.\n\n",
+            "From offset {:#x} on, each contains the registers with the same names as above, in this order: {}.\n\n",
             first.offset,
             names.join(", ")
         );

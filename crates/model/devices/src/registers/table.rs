@@ -41,7 +41,7 @@ macro_rules! registers {
             let mut index = 1;
             while index < offsets.len() {
                 let (before, width) = offsets[index - 1];
-                assert!(before + width <= offsets[index].0, "registers stand in order and do not overlap");
+                assert!(before + width <= offsets[index].0, "registers are in ascending order and do not overlap");
                 index += 1;
             }
         };

@@ -166,7 +166,7 @@ fn fill(machine: &mut Machine) {
 }
 
 /// Tags of the writer pause it. Giving away a reader's tag would release a piece that has not arrived.
-fn happen(machine: &mut Machine, copy: &Copy, event: &Event) {
+fn apply_event(machine: &mut Machine, copy: &Copy, event: &Event) {
     let channels = [copy.reader, 3];
     match *event {
         Event::Pass(ps) => machine.pass(ps),
@@ -216,7 +216,7 @@ proptest! {
         fill(&mut machine);
         let before = machine.bus.clone();
         copy.start(&mut machine);
-        events.iter().for_each(|event| happen(&mut machine, &copy, event));
+        events.iter().for_each(|event| apply_event(&mut machine, &copy, event));
         finish(&mut machine, &copy);
         let mut expected = before;
         // If destination blocks overlap, the later piece of the stream wins.

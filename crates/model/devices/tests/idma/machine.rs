@@ -94,7 +94,7 @@ impl LateBus {
         self.areas[area].bytes[offset..offset + bytes.len()].copy_from_slice(bytes);
     }
 
-    fn whole(&self, address: u64, length: usize) -> Result<(usize, usize), BusFault> {
+    fn find_area(&self, address: u64, length: usize) -> Result<(usize, usize), BusFault> {
         for byte in 0..length as u64 {
             let address = address.wrapping_add(byte);
             self.find(address).ok_or(BusFault::Unmapped { address })?;
@@ -115,13 +115,13 @@ impl Bus for LateBus {
 
     fn read(&mut self, address: u64, into: &mut [u8], at: Time) -> Result<Time, BusFault> {
         self.settle(at);
-        let (area, offset) = self.whole(address, into.len())?;
+        let (area, offset) = self.find_area(address, into.len())?;
         into.copy_from_slice(&self.areas[area].bytes[offset..offset + into.len()]);
         Ok(Time::from_ps(at.ps() + self.takes(area)))
     }
 
     fn write(&mut self, address: u64, bytes: &[u8], _: Placement, at: Time) -> Result<Time, BusFault> {
-        let (area, _) = self.whole(address, bytes.len())?;
+        let (area, _) = self.find_area(address, bytes.len())?;
         let end = address + bytes.len() as u64;
         if let Some(sealed) = self.sealed.as_ref().filter(|s| s.start < end && address < s.end) {
             return Err(BusFault::Denied { address: address.max(sealed.start) });

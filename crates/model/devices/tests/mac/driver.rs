@@ -100,7 +100,7 @@ impl Driver {
     }
 }
 
-/// The contents of a frame to `to`.
+/// The payload of a frame to the station `to`.
 pub fn content(to: [u8; 6], length: usize, seed: u64) -> Vec<u8> {
     let mut bytes: Vec<u8> =
         (0..length.max(14)).map(|at| (at as u64 * 7 + seed * 13 + (seed >> 8)) as u8).collect();

@@ -52,7 +52,7 @@ fn the_interval_is_the_minimum_time_between_assertions() {
     assert_eq!(
         assertions(&[("INTERVAL", 35_000)], 8),
         [10, 45, 80, 115],
-        "the interval delays the last one too"
+        "the interval delays the last interrupt too"
     );
 }
 

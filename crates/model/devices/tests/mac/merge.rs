@@ -76,7 +76,11 @@ fn consecutive_segments_become_one_frame_with_updated_headers() {
     let sum: u32 = words.sum();
     assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
     let field = |at: usize| u32::from_be_bytes([packet[at], packet[at + 1], packet[at + 2], packet[at + 3]]);
-    assert_eq!((field(38), field(42)), (100, 4103), "the first number, the latest acknowledgement");
+    assert_eq!(
+        (field(38), field(42)),
+        (100, 4103),
+        "the sequence number of the first segment, the acknowledgement of the latest"
+    );
     assert_ne!(packet[47] & 8, 0, "one of the segments had PSH set");
     assert_eq!((driver.get("RX_GOOD"), driver.get("RX_MERGED"), driver.get("INTERRUPTS")), (5, 4, 1));
 }
@@ -93,7 +97,7 @@ fn a_large_frame_ends_after_the_interrupt_delay() {
     assert_eq!(driver.get("INTERRUPTS"), 1);
     driver.mac.deliver(data(7, 1001, &[3; 500], true), Time::from_ps(30_000_000));
     driver.run();
-    assert_eq!(frames(&driver).len(), 2, "a segment after its end starts another frame");
+    assert_eq!(frames(&driver).len(), 2, "a segment after the end of the frame starts another frame");
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn a_paused_mac_sends_no_data_but_still_sends_pause_frames() {
     driver.mac.deliver(Frame::new(&content(STATION, 1000, 1)), paused_at);
     driver.mac.deliver(Frame::new(&content(STATION, 1000, 2)), paused_at);
     driver.pass(500_000);
-    let (_, sent_pause) = driver.mac.take_sent().expect("MAC control goes out in a pause");
+    let (_, sent_pause) = driver.mac.take_sent().expect("a paused MAC still sends PAUSE frames");
     assert_eq!(pause_quanta(&sent_pause), Some(u16::MAX));
     driver.mac.deliver(pause_frame([2; 6], 0), driver.now);
     driver.pass(500_000);

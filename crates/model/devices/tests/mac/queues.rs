@@ -15,7 +15,7 @@ fn ring(queue: u64) -> u64 {
 }
 
 /// Offset of a queue's register, by its name in the queue's block.
-fn of_queue(queue: u64, name: &str) -> u64 {
+fn register_of_queue(queue: u64, name: &str) -> u64 {
     let at = [
         "RX_BASE",
         "RX_COUNT",
@@ -46,9 +46,9 @@ fn spreading(count: u64) -> Driver {
         for number in 0..count {
             driver.put(ring(queue), number, BUFFERS + (queue * count + number) * 256, 256, OWN);
         }
-        write(&mut driver, of_queue(queue, "RX_BASE"), ring(queue));
-        write(&mut driver, of_queue(queue, "RX_COUNT"), count);
-        write(&mut driver, of_queue(queue, "ENABLE"), 1);
+        write(&mut driver, register_of_queue(queue, "RX_BASE"), ring(queue));
+        write(&mut driver, register_of_queue(queue, "RX_COUNT"), count);
+        write(&mut driver, register_of_queue(queue, "ENABLE"), 1);
     }
     for word in 0..5 {
         write(&mut driver, 0xc00 + word * 8, 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(word + 1));
@@ -61,8 +61,9 @@ fn spreading(count: u64) -> Driver {
 }
 
 fn heads(driver: &mut Driver) -> [u64; 4] {
-    [0, 1, 2, 3]
-        .map(|queue| driver.mac.read(of_queue(queue, "RX_HEAD"), 8, driver.now, &mut driver.bus).value)
+    [0, 1, 2, 3].map(|queue| {
+        driver.mac.read(register_of_queue(queue, "RX_HEAD"), 8, driver.now, &mut driver.bus).value
+    })
 }
 
 #[test]
@@ -88,7 +89,7 @@ fn a_connection_stays_on_its_queue_and_many_are_distributed() {
             .map(|number| driver.bus.bytes(BUFFERS + (queue * 64 + number) * 256 + 60, 1).unwrap()[0])
             .collect();
         assert!(kept.is_sorted(), "{kept:?}");
-        write(&mut driver, of_queue(queue, "INTERRUPT"), 1);
+        write(&mut driver, register_of_queue(queue, "INTERRUPT"), 1);
         assert!(!driver.bus.asserted(queue as u32));
     }
     assert_eq!(driver.mac.counters().interrupts, 4);
@@ -97,7 +98,7 @@ fn a_connection_stays_on_its_queue_and_many_are_distributed() {
 #[test]
 fn a_queue_without_descriptors_does_not_block_others() {
     let mut driver = spreading(64);
-    write(&mut driver, of_queue(2, "RX_COUNT"), 0);
+    write(&mut driver, register_of_queue(2, "RX_COUNT"), 0);
     for number in 0..64u64 {
         driver.mac.deliver(segment(1000 + number as u16 % 32, &[1; 60]), Time::from_ps(number * 5_000_000));
     }
@@ -128,30 +129,30 @@ fn send_queues_are_served_round_robin_and_assemble_frames_separately() {
     // The first half of a frame of queue 1, whose second half follows later, and complete frames of queue 3.
     let (first, last) = (1 << 30, 1 << 31);
     for (queue, count) in [(1u64, 2u64), (3, 3)] {
-        write(&mut driver, of_queue(queue, "TX_BASE"), TX_RING + queue * 0x100);
-        write(&mut driver, of_queue(queue, "TX_COUNT"), count);
+        write(&mut driver, register_of_queue(queue, "TX_BASE"), TX_RING + queue * 0x100);
+        write(&mut driver, register_of_queue(queue, "TX_COUNT"), count);
     }
     driver.put(TX_RING + 0x100, 0, BUFFERS, 64 | first, OWN);
     for number in 0..3 {
         driver.put(TX_RING + 0x300, number, BUFFERS, (100 + number as u32) | first | last, OWN);
     }
-    write(&mut driver, of_queue(1, "TX_POLL"), 1);
-    write(&mut driver, of_queue(3, "TX_POLL"), 1);
+    write(&mut driver, register_of_queue(1, "TX_POLL"), 1);
+    write(&mut driver, register_of_queue(3, "TX_POLL"), 1);
     driver.run();
     driver.put(TX_RING + 0x100, 1, BUFFERS, 36 | last, OWN);
-    write(&mut driver, of_queue(1, "TX_POLL"), 1);
+    write(&mut driver, register_of_queue(1, "TX_POLL"), 1);
     driver.run();
     let sent: Vec<usize> =
         std::iter::from_fn(|| driver.mac.take_sent()).map(|(_, frame)| frame.len() - 4).collect();
-    assert_eq!(sent, [100, 101, 102, 100], "the last is of two parts");
+    assert_eq!(sent, [100, 101, 102, 100], "the last frame has two parts");
     assert_eq!(driver.mac.counters().tx_bad, 0);
 }
 
 #[test]
 fn writes_to_a_missing_queue_are_ignored() {
     let mut driver = Driver::new(gigabit());
-    write(&mut driver, of_queue(1, "RX_BASE"), RX_RING);
-    write(&mut driver, of_queue(1, "TX_POLL"), 1);
-    assert_eq!(driver.mac.read(of_queue(1, "RX_BASE"), 8, driver.now, &mut driver.bus).value, 0);
+    write(&mut driver, register_of_queue(1, "RX_BASE"), RX_RING);
+    write(&mut driver, register_of_queue(1, "TX_POLL"), 1);
+    assert_eq!(driver.mac.read(register_of_queue(1, "RX_BASE"), 8, driver.now, &mut driver.bus).value, 0);
     assert_eq!((driver.get("QUEUES"), driver.mac.next_event()), (1, None));
 }

@@ -234,7 +234,7 @@ mod tests {
     fn received(segment: Segment) -> Received {
         let end = |port| Endpoint { station: [2; 6], address: [10, 0, 0, 1], port };
         let frame = segment.frame(&end(1), &end(2)).unwrap();
-        let sums = super::super::steering::sums(&frame);
+        let sums = super::super::steering::checksum_status(&frame);
         Received { frame, queue: 0, sums }
     }
 

@@ -20,7 +20,7 @@ use crate::device::{Answer, Count, Device};
 use crate::registers::{RegisterMap, Slot};
 use flow_control::FlowControl;
 use longma_sim::{Duration, Time};
-use queue::of_queue;
+use queue::queue_register;
 use registers as r;
 use registers::{CounterRegister, MacRegister, QueueRegister};
 use std::collections::VecDeque;
@@ -134,7 +134,7 @@ impl Mac {
                     | r::TX_SUSPENDED.with((state.tx_step == DmaState::Suspended).into())
                     | r::FIFO.with(state.fifo_bytes)
             }
-            _ => of_queue(register).map_or(0, |register| state.queues[0].value(register)),
+            _ => queue_register(register).map_or(0, |register| state.queues[0].value(register)),
         }
     }
 
@@ -148,15 +148,15 @@ impl Mac {
                 MacRegister::MaxFrame => settings.max_frame = value,
                 MacRegister::Dca => settings.dca = value,
                 register => {
-                    if let Some(register) = of_queue(register) {
-                        state.set_of_queue(0, register, value, bus);
+                    if let Some(register) = queue_register(register) {
+                        state.write_queue_register(0, register, value, bus);
                     }
                 }
             },
             r::KEY_BLOCK => settings.spread.key[slot.copy] = value,
             r::TABLE_BLOCK => settings.spread.table[slot.copy] = value,
             r::QUEUE_BLOCK => {
-                state.set_of_queue(slot.copy + 1, QueueRegister::ALL[slot.register], value, bus)
+                state.write_queue_register(slot.copy + 1, QueueRegister::ALL[slot.register], value, bus)
             }
             _ => {}
         }

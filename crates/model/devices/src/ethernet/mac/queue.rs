@@ -5,7 +5,7 @@ use super::state::{DmaState, MacState, Queue};
 use crate::Bus;
 
 /// The queue register that corresponds to a MAC register of queue 0.
-pub(super) fn of_queue(register: MacRegister) -> Option<QueueRegister> {
+pub(super) fn queue_register(register: MacRegister) -> Option<QueueRegister> {
     Some(match register {
         MacRegister::RxBase => QueueRegister::RxBase,
         MacRegister::RxCount => QueueRegister::RxCount,
@@ -51,7 +51,7 @@ impl Queue {
 
 impl MacState {
     /// Processes a write to a queue's register; ignored if there is no such queue.
-    pub(super) fn set_of_queue(
+    pub(super) fn write_queue_register(
         &mut self,
         queue: usize,
         register: QueueRegister,
@@ -64,12 +64,12 @@ impl MacState {
                 // Filled descriptors of the old ring are not returned any more.
                 of.merge = None;
                 match register {
-                    QueueRegister::RxBase => of.rx.place(value, of.rx.count.into()),
-                    _ => of.rx.place(of.rx.base, value),
+                    QueueRegister::RxBase => of.rx.set_location(value, of.rx.count.into()),
+                    _ => of.rx.set_location(of.rx.base, value),
                 }
             }
-            QueueRegister::TxBase => of.tx.place(value, of.tx.count.into()),
-            QueueRegister::TxCount => of.tx.place(of.tx.base, value),
+            QueueRegister::TxBase => of.tx.set_location(value, of.tx.count.into()),
+            QueueRegister::TxCount => of.tx.set_location(of.tx.base, value),
             QueueRegister::RxPoll => resume(&mut self.rx_step),
             QueueRegister::TxPoll => {
                 of.tx_idle = false;

@@ -14,8 +14,9 @@ use crate::registers::Field;
 use crate::{Bus, BusFault, Placement};
 use longma_sim::Time;
 
-/// How far ahead bursts may be issued, picoseconds: 1 us, a fraction of the range of the machine's calendars. A MAC
-/// directly at a port of the chip finishes a frame in this time; on PCI, a single burst takes longer.
+/// How far ahead of the current time bursts may be issued, picoseconds: 1 us, a fraction of the range of the machine's
+/// reservation calendars. A MAC directly at a port of the chip finishes a frame in this time; on PCI, a single burst
+/// takes longer.
 const LOOKAHEAD_PS: u64 = 1_000_000;
 
 impl MacState {
@@ -36,7 +37,7 @@ impl MacState {
             self.cause(queue, r::INT_RX_MISSED.mask(), bus);
         } else {
             self.fifo_bytes += frame.len() as u64;
-            let sums = if r::RX_SUMS.is_set(control) { steering::sums(&frame) } else { 0 };
+            let sums = if r::RX_SUMS.is_set(control) { steering::checksum_status(&frame) } else { 0 };
             self.fifo.push_back(Received { frame, queue, sums });
         }
         self.fifo_changed(spec);
@@ -153,7 +154,7 @@ impl MacState {
     }
 
     /// Finishes a descriptor's buffer: all its writes have been issued, and the last byte is visible at `at`.
-    fn stored(&mut self, descriptor: Descriptor, count: u64, at: Time) {
+    fn buffer_written(&mut self, descriptor: Descriptor, count: u64, at: Time) {
         let Some(Received { frame, sums, .. }) = self.fifo.front() else { return };
         let first = r::FIRST.with(u64::from(self.rx_offset == 0));
         let frame_bytes = payload(frame).len() as u64;
@@ -202,7 +203,7 @@ impl MacState {
             progress.visible = progress.visible.max(visible);
             at = bus.free(Time::from_ps(at.ps().saturating_add(spec.burst_interval.ps())));
         }
-        self.stored(descriptor, progress.count, progress.visible);
+        self.buffer_written(descriptor, progress.count, progress.visible);
     }
 
     /// Writes the next burst of the first frame. Returns its length and when it is visible.

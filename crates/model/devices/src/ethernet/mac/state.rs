@@ -61,8 +61,8 @@ impl MacSpec {
             rx_fifo_bytes: part.rx_fifo.map_or(16384, |fifo| fifo.bytes()).min(u32::MAX.into()) as u32,
             burst_bytes: burst as u32,
             burst_interval: Duration::from_ps(clock.ps_of_cycles(cycles)),
-            // A Gigabit MAC fetches one at a time. At 84 bytes per frame, faster ones could not sustain the line rate
-            // that way (estimate: 8).
+            // A Gigabit MAC fetches one descriptor at a time. A faster MAC could not sustain the line rate of 84-byte
+            // frames in this way; 8 is an estimate.
             descriptor_batch: if rate > 1_000_000_000 { 8 } else { 1 },
             register_read: attachment.register_read,
             register_write: attachment.register_write,
@@ -110,7 +110,7 @@ pub(super) struct Ring {
 
 impl Ring {
     /// Sets address and length. Prefetched descriptors are discarded.
-    pub fn place(&mut self, base: u64, count: u64) {
+    pub fn set_location(&mut self, base: u64, count: u64) {
         *self = Self { base, count: count.min(1 << 16) as u32, head: 0, fetched: VecDeque::new() };
     }
 

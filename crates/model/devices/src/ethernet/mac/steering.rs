@@ -52,7 +52,7 @@ fn hash(key: &[u8], frame: &Frame) -> Option<u32> {
 
 /// Status bits for a frame's checksums: those of the IPv4 header and of TCP, or of the header only; none if it is not
 /// an IPv4 packet or is a fragment.
-pub(super) fn sums(frame: &Frame) -> u64 {
+pub(super) fn checksum_status(frame: &Frame) -> u64 {
     let packet = frame.payload().ok().and_then(|payload| SlicedPacket::from_ethernet(payload).ok());
     let Some((NetSlice::Ipv4(ip), transport)) =
         packet.and_then(|packet| Some((packet.net?, packet.transport)))
@@ -122,12 +122,12 @@ mod tests {
     #[test]
     fn verified_checksums_are_reported() {
         let is_valid = frame(([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2));
-        assert_eq!(sums(&is_valid), r::IP_SUMMED.mask() | r::TCP_SUMMED.mask());
+        assert_eq!(checksum_status(&is_valid), r::IP_SUMMED.mask() | r::TCP_SUMMED.mask());
         for at in [24, 60] {
             let mut bytes = is_valid.payload().unwrap().to_vec();
             bytes[at] ^= 1;
-            assert!(r::SUM_WRONG.is_set(sums(&Frame::new(&bytes))), "byte {at}");
+            assert!(r::SUM_WRONG.is_set(checksum_status(&Frame::new(&bytes))), "byte {at}");
         }
-        assert_eq!(sums(&Frame::new(&[0; 60])), 0);
+        assert_eq!(checksum_status(&Frame::new(&[0; 60])), 0);
     }
 }

@@ -39,7 +39,7 @@ impl MacState {
                 self.cause(queue, r::INT_TX_IDLE.mask(), bus);
             }
             DmaState::Fetching { found, .. } => self.queues[self.tx_queue].tx.fetched.extend(found),
-            DmaState::Moving { descriptor, status, .. } => self.loaded(descriptor, status, bus),
+            DmaState::Moving { descriptor, status, .. } => self.buffer_read(descriptor, status, bus),
             // Only the receive path writes buffers.
             DmaState::Storing { .. } => {}
             DmaState::Reporting { causes, .. } => self.cause(self.tx_queue, causes, bus),
@@ -108,7 +108,7 @@ impl MacState {
 
     /// Processes a descriptor whose data has arrived: sends the frame if this was its last part, and returns the
     /// descriptor.
-    fn loaded(&mut self, descriptor: Descriptor, mut status: u64, bus: &mut dyn Bus) {
+    fn buffer_read(&mut self, descriptor: Descriptor, mut status: u64, bus: &mut dyn Bus) {
         let mut causes = 0;
         if r::SEND_LAST.is_set(descriptor.control)
             && let Some(bytes) = self.queues[self.tx_queue].tx_frame.take()

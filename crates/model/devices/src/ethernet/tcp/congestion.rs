@@ -57,7 +57,7 @@ impl Congestion {
         Reaction::None
     }
 
-    /// Processes a duplicate acknowledgement, with `flight` bytes in flight and `next` the next new byte.
+    /// Processes a duplicate acknowledgement, with `flight` bytes in flight. `next` is the offset of the next new byte.
     pub fn duplicate(&mut self, flight: u64, next: u64) -> Reaction {
         self.duplicates += 1;
         if self.recover.is_some() {

@@ -27,7 +27,7 @@ pub struct SenderSpec {
     /// Time between messages: the time that the sending host needs for one write. With zero, the application never
     /// limits the rate.
     pub message_interval: Duration,
-    /// Total bytes, after which it closes the connection; `None` for no end.
+    /// Total bytes, after which the sender closes the connection; `None` for an endless stream.
     pub total_bytes: Option<u64>,
     /// Whether small segments are sent immediately (TCP_NODELAY) instead of waiting while data is unacknowledged
     /// (Nagle's algorithm).
@@ -70,7 +70,8 @@ pub struct SenderCounters {
     pub probes: u64,
     /// Acknowledgements of new data.
     pub acknowledgements: u64,
-    /// Of these, acknowledgements of more than one full segment: delayed, as recommended by RFC 9293 3.8.6.3.
+    /// Those of `acknowledgements` that confirm more than one full segment: the receiver delayed them, as RFC 9293
+    /// 3.8.6.3 recommends.
     pub delayed: u64,
     /// Duplicate acknowledgements.
     pub duplicates: u64,
@@ -402,7 +403,7 @@ impl TcpSender {
             let bytes = left.min(window_left).min(state.mss);
             let last = written == end && left == bytes;
             let all = bytes == left && (self.spec.no_delay || flight == 0 || last);
-            // RFC 9293 3.8.6.2.1: half of the largest window is sufficient for a segment too.
+            // RFC 9293 3.8.6.2.1: a segment of half the largest window is sent too.
             let now = bytes == state.mss || all || bytes == window_left && 2 * bytes >= state.largest_window;
             if left == 0 && state.next == end && self.spec.total_bytes.is_some() {
                 // The FIN takes the sequence number after the last byte.
@@ -479,7 +480,7 @@ impl TcpSender {
         } else {
             self.state.counters.timeouts += 1;
             self.state.congestion.timed_out(flight);
-            // Everything in flight is sent again as the window opens.
+            // Retransmit everything in flight as the window opens.
             self.state.next = self.retransmit_oldest();
         }
         self.state.highest = self.state.highest.max(self.state.next);
