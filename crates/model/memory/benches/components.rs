@@ -37,12 +37,12 @@ fn resources() {
         resource.acquire(Time::from_ps(base), 64).ps()
     });
     let (mut resource, mut base) = (new(), 0);
-    measure("Resource::acquire, 50 %, four cores a quantum each", |i| {
+    measure("Resource::acquire, 50 %, four cores in turn, a quantum each", |i| {
         base += if i % 1000 == 0 { 800_000 } else { 0 };
         resource.acquire(Time::from_ps(base + i % 250 * 3200), 64).ps()
     });
     let (mut resource, mut base) = (new(), 0);
-    measure("Resource::acquire, 400 %, four cores a quantum each", |i| {
+    measure("Resource::acquire, 400 %, four cores in turn, a quantum each", |i| {
         base += if i % 1000 == 0 { 400_000 } else { 0 };
         resource.acquire(Time::from_ps(base + i % 250 * 1600), 64).ps()
     });
@@ -70,7 +70,7 @@ fn interconnect(machine: &Machine) {
         let core = Endpoint::Core((i & 3) as usize);
         interconnect.cross(core, Endpoint::Cache(cache), 0, Time::from_ps(i)).ps()
     });
-    measure("Interconnect::cross, a line by one crossbar", |i| {
+    measure("Interconnect::cross, a line through one crossbar", |i| {
         at += 3000;
         let core = Endpoint::Core((i & 3) as usize);
         interconnect.cross(Endpoint::Cache(cache), core, 64, Time::from_ps(at)).ps()

@@ -142,18 +142,18 @@ fn tlb(level: u32, entries: u32, ways: Option<u32>, pages_per_entry: u32) -> Tlb
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum Operation {
     Use(bool, u64),
     Invalidate(u64),
     Flush,
 }
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<Operation>> {
     let page = prop_oneof![0u64..48, (0u64..12).prop_map(|p| p * 64), 1000u64..1100];
     let step = prop_oneof![
-        40 => (any::<bool>(), page.clone()).prop_map(|(side, page)| Step::Use(side, page)),
-        2 => page.prop_map(Step::Invalidate),
-        1 => Just(Step::Flush),
+        40 => (any::<bool>(), page.clone()).prop_map(|(side, page)| Operation::Use(side, page)),
+        2 => page.prop_map(Operation::Invalidate),
+        1 => Just(Operation::Flush),
     ];
     proptest::collection::vec(step, 1..500)
 }
@@ -177,7 +177,7 @@ proptest! {
         let mut second = Reference { sets: vec![vec![]; sets as usize], ways: ways as usize, pages };
         for step in steps {
             match step {
-                Step::Use(data, page) => {
+                Operation::Use(data, page) => {
                     let expected = match (first.hit(page), second.sets.is_empty()) {
                         (true, _) => Found::FirstLevel,
                         (false, _) if second.hit(page) => Found::FurtherLevel,
@@ -192,12 +192,12 @@ proptest! {
                     let side = if data { Side::Data } else { Side::Instruction };
                     prop_assert_eq!(translate(&mut tlbs, side, page).0, expected);
                 }
-                Step::Invalidate(page) => {
+                Operation::Invalidate(page) => {
                     first.remove(page);
                     second.remove(page);
                     tlbs.invalidate(SPACE, page);
                 }
-                Step::Flush => {
+                Operation::Flush => {
                     first.sets.iter_mut().chain(&mut second.sets).for_each(Vec::clear);
                     tlbs.flush();
                 }

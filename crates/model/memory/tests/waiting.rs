@@ -155,8 +155,8 @@ fn a_hit_does_not_wait_for_a_later_access_to_its_line_that_was_simulated_first()
         port.store(line, 8, 0x1000, Cycle(0));
     }
     let start = 100_000;
-    // They alternate as the most recently used line of the set. Program order is not time order: a store accesses the
-    // cache after it retires, a load when its address is known.
+    // The two lines alternate as the most recently used line of the set. Program order is not time order: a store
+    // accesses the cache after it retires, a load when its address is known.
     for round in 0..4 {
         let late_store = port.store(lines[0], 8, 0x1000, Cycle(start + 1000 + round));
         assert_eq!(late_store.ready.0, start + 1000 + round + 4, "a hit");

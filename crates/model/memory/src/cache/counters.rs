@@ -104,12 +104,12 @@ impl Counters {
     #[inline]
     pub fn evicted(&mut self, flags: Flags) {
         self.evictions += 1;
-        self.left(flags);
+        self.removed(flags);
     }
 
     /// Records that a line with `flags` is no longer in the cache.
     #[inline]
-    pub fn left(&mut self, flags: Flags) {
+    pub fn removed(&mut self, flags: Flags) {
         self.useless_prefetches += u64::from(flags.has(Flags::PREFETCHED));
     }
 

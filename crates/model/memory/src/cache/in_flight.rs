@@ -1,5 +1,5 @@
 //! Arrival times of lines whose fill is still in flight. The tags already contain such a line, so a second access must
-//! not complete before the line arrives. An entry is kept until all later calls concern times after the arrival.
+//! not complete before the line arrives. An entry is kept until every later call has a time after the arrival.
 
 use super::Line;
 

@@ -56,17 +56,17 @@ impl MissRegisters {
         self.gap_for(at, self.last).map_or(free, |(_, start)| start.min(free))
     }
 
-    /// Reserves a register for a miss that starts at `from` (as returned by [`start`](Self::start)) and whose line
-    /// arrives at `until`. Before `began`, the miss only waits for a resource that it has already reserved. Returns the
-    /// delay of the miss, which is not 0 if no register is free for the whole interval.
+    /// Reserves a register for a miss that starts at `from` (as returned by [`start`](Self::start)) and whose line arrives at
+    /// `until`. Until `waited_until`, the miss only waits for a resource that it has already reserved. Returns the delay of
+    /// the miss, which is not 0 if no register is free for the whole interval.
     #[inline]
-    pub fn hold(&mut self, from: u64, began: u64, until: u64) -> u64 {
-        let began = began.clamp(from, until.max(from));
-        let takes = until.saturating_sub(began);
+    pub fn hold(&mut self, from: u64, waited_until: u64, until: u64) -> u64 {
+        let waited_until = waited_until.clamp(from, until.max(from));
+        let takes = until.saturating_sub(waited_until);
         (self.last, self.shortest) = (until.saturating_sub(from), self.shortest.min(takes));
         let (register, free) = self.register_for(from);
-        // A delayed start overlaps with the wait that ends at `began`; only the remaining work moves.
-        let end_of = |start: u64| start.max(began) + takes;
+        // A delayed start overlaps with the wait that ends at `waited_until`; only the remaining work moves.
+        let end_of = |start: u64| start.max(waited_until) + takes;
         if free > from
             && let Some((gap, start)) = self.gap_until(from, end_of)
             && end_of(start) <= end_of(free)
@@ -164,7 +164,11 @@ mod tests {
         assert_eq!(miss(&mut registers, 1000, 100), 1000);
         assert_eq!(miss(&mut registers, 5, 100), 5);
         assert_eq!(registers.start(1050), 1100);
-        assert_eq!(miss(&mut registers, 950, 100), 1100, "it would not be over when the register is needed");
+        assert_eq!(
+            miss(&mut registers, 950, 100),
+            1100,
+            "the miss would not end before the register is needed"
+        );
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl Tags {
 
     /// Returns the mask of ways in `set` whose digest is `digest`. Only for caches that keep digests.
     #[inline]
-    fn like(&self, set: usize, digest: u16) -> u64 {
+    fn ways_with_digest(&self, set: usize, digest: u16) -> u64 {
         let groups = &self.digests[set * self.groups..(set + 1) * self.groups];
         groups.iter().enumerate().fold(0, |ways, (n, group)| ways | host::equal(group, digest) << (n * LANES))
     }
@@ -221,7 +221,7 @@ impl Tags {
             }
             words if self.groups == 0 => words.iter().position(is),
             words => {
-                let mut ways = self.like(set, digest(line));
+                let mut ways = self.ways_with_digest(set, digest(line));
                 loop {
                     let way = ways.trailing_zeros() as usize;
                     match words.get(way) {
@@ -319,7 +319,7 @@ impl Tags {
     #[inline]
     fn empty_ways(&self, set: usize) -> u64 {
         if self.groups > 0 {
-            return self.like(set, 0);
+            return self.ways_with_digest(set, 0);
         }
         let words = &self.words[set * self.ways..(set + 1) * self.ways];
         words.iter().enumerate().fold(0, |ways, (way, word)| ways | u64::from(*word == 0) << way)

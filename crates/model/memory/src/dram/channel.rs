@@ -216,8 +216,8 @@ impl Bank {
         let (start, opening) = match state {
             RowState::Hit => return self.take(start, burst) - burst,
             RowState::Closed => (start, timing.trcd_ps),
-            // A row stays open for at least tRAS. A request that arrives late but is earlier in simulated time than the
-            // activate does not wait for it.
+            // A row stays open for at least tRAS. A request that is issued after the activate, but at an earlier
+            // simulated time, does not wait for tRAS.
             RowState::Conflict if start >= self.opened_at => {
                 (start.max(self.opened_at + timing.tras_ps), timing.trp_ps + timing.trcd_ps)
             }

@@ -25,7 +25,7 @@ pub const fn fixed_ps(load_to_use_ps: u64, path_ps: u64, mean_random_ps: u64) ->
 /// server of 2012 and the 140 ns of a 3A5000, and typical of current servers.
 pub const DEFAULT_LOAD_TO_USE_PS: u64 = 100_000;
 
-/// Reads of the chase that [`measure`] performs: 140 refresh intervals at 140 ns a read.
+/// Number of reads in the chase of [`measure`]: 140 refresh intervals at 140 ns a read.
 const READS: u32 = 8_000;
 /// Addresses of the chase: 4 GiB, far more than the open rows.
 const RANGE_BYTES: u64 = 1 << 32;

@@ -1,7 +1,7 @@
 //! Refreshes of a rank: each is due once per tREFI, is postponed while the rank has accesses, and closes the rows.
 //!
-//! Source: JESD79-4, refresh command: up to eight refreshes may be postponed, and JESD79-5, same-bank refresh; when an
-//! idle rank makes up for postponed ones: Stuecheli, Kaseridis, Hunter and John, Elastic Refresh (MICRO 2010).
+//! Sources: JESD79-4, refresh command (up to eight refreshes may be postponed); JESD79-5, same-bank refresh; Stuecheli,
+//! Kaseridis, Hunter and John, Elastic Refresh, MICRO 2010 (when an idle rank makes up for postponed refreshes).
 
 use super::channel::Cell;
 use super::timing::Timing;
@@ -59,7 +59,7 @@ impl Refreshes {
     }
 
     /// Performs the refreshes before an access at `at`, when at least one is due. A rank that has been idle long enough
-    /// makes up for postponed refreshes; the more there are, the sooner it begins.
+    /// makes up for postponed refreshes; the more it has postponed, the sooner it begins.
     #[cold]
     fn refresh(&mut self, timing: &Timing, at: u64) {
         let (trefi, trfc) = (timing.trefi_ps, timing.trfc_ps);

@@ -76,7 +76,7 @@ const TRFC_SAME_BANK_PS: u64 = 130_000;
 /// Banks of a bank group, of which a same-bank refresh occupies one: four in JESD79-5 from 16 Gb devices on.
 const BANKS_OF_GROUP: u32 = 4;
 
-/// Width of a DDR5 channel from which on it consists of two sub-channels (JESD79-5: a module has two of 32 bits).
+/// Minimum width of a DDR5 channel that consists of two sub-channels (JESD79-5: a module has two of 32 bits).
 const TWO_SUB_CHANNELS_BITS: u64 = 64;
 
 /// Consecutive bytes in one channel if the machine file states no interleave. An estimate: AMD's and Intel's server

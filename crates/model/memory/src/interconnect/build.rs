@@ -179,7 +179,8 @@ impl<'a> Build<'a> {
                 let (vertex, label) = (self.crossbars[other].vertex, word(&part.name));
                 let (clock, part) = (self.crossbars[other].clock, self.crossbars[other].part);
                 self.attach(index, vertex, &word(name), 1);
-                // Data from the other crossbar has already been charged for crossing it; data to it is charged here.
+                // Data from the other crossbar has already been charged for the crossing; data to the other crossbar is
+                // charged here.
                 let edges = &mut self.graph.edges[self.crossbars[index].vertex];
                 if let Some(edge) = edges.iter_mut().find(|e| e.to == vertex) {
                     edge.latency_ps = crossing_ps(part, clock);
@@ -519,7 +520,7 @@ fn word(name: &str) -> String {
 fn copies(port: &Port) -> Vec<String> {
     match port.count {
         1 => vec![port.name.clone()],
-        // The largest number that can have a device.
+        // At most 256 copies can have a device.
         n => (0..n.min(256)).map(|copy| format!("{}{copy}", port.name)).collect(),
     }
 }

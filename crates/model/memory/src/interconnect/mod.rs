@@ -43,8 +43,7 @@ pub enum Endpoint {
 /// The interconnect of one host.
 ///
 /// Transfers are cut-through: each channel starts as soon as the head of the transfer reaches it, and the slowest
-/// channel determines the rate. Only data occupies channels. Requests and acknowledgements are assumed to use separate
-/// channels without contention; they are sent with 0 bytes and only take the latency.
+/// channel determines the rate. A transfer of 0 bytes occupies no channel: it takes only the latency of its route.
 #[derive(Clone, Debug)]
 pub struct Interconnect {
     endpoints: Endpoints,

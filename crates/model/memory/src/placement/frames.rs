@@ -66,7 +66,7 @@ impl Frames {
             return Some(self.base + index);
         }
         if index.is_multiple_of(self.block) {
-            self.current = self.blocks.place(index / self.block) * self.block;
+            self.current = self.blocks.image(index / self.block) * self.block;
         }
         Some(self.base + self.current + index % self.block)
     }
@@ -107,7 +107,7 @@ impl Shuffle {
 
     /// Returns the image of `index`. Each round is a bijection on `bits` bits, and values outside the range are mapped
     /// again, so the whole is a permutation.
-    fn place(&self, index: u64) -> u64 {
+    fn image(&self, index: u64) -> u64 {
         let mask = (1u64 << self.bits) - 1;
         let mut value = index;
         loop {

@@ -101,8 +101,8 @@ struct Space {
     recent: usize,
 }
 
-/// Initial capacity of a table, in entries. A table of large pages has millions of entries, of which programs use the
-/// first.
+/// Initial capacity of a table, in entries. A table of large pages has millions of entries, of which programs use only
+/// the first ones.
 const FIRST_ENTRIES: usize = 1 << 12;
 
 #[derive(Clone, Debug)]
@@ -404,8 +404,8 @@ impl Space {
     }
 }
 
-/// Nodes with memory in the order in which `from` uses them: by stated distance, else its own chip first; then by
-/// number.
+/// Nodes with memory in the order in which `from` uses them: by stated distance, or if there is none, nodes of the same
+/// chip first. Equally distant nodes are ordered by number.
 fn nearest(from: usize, host: &longma_topology::HostInstance, distances: Option<&Distances>) -> Vec<usize> {
     let distance = |to: usize| -> u64 {
         let slit = distances.and_then(|d| d.slit.as_ref()).and_then(|s| s.rows.get(from)?.get(to).copied());

@@ -39,7 +39,7 @@ trait PrefetchAlgorithm: std::fmt::Debug + Send {
         false
     }
 
-    /// Why it has stopped predicting, if it has.
+    /// Why the algorithm has stopped predicting; `None` if it has not.
     fn failure(&self) -> Option<&PluginError> {
         None
     }
@@ -118,7 +118,7 @@ impl Prefetcher {
         self.table.sees_hits()
     }
 
-    /// Why it has stopped predicting, if it has.
+    /// Why the algorithm has stopped predicting; `None` if it has not.
     pub fn failure(&self) -> Option<&PluginError> {
         self.table.failure()
     }

@@ -33,8 +33,8 @@ const CONFIRMED: u32 = 2;
 const NEIGHBOUR_LINES: i64 = 2;
 
 impl Stream {
-    /// Returns whether a miss `step` lines after the last one belongs to the stream: it is close to it, or in the range
-    /// fetched ahead.
+    /// Returns whether a miss `step` lines after the last one belongs to the stream: it is close to the stream's last
+    /// line, or in the range fetched ahead.
     fn continues(&self, step: i64) -> bool {
         let prefetched = if self.confirmed >= CONFIRMED { self.ahead } else { 0 };
         self.used > 0
@@ -52,7 +52,7 @@ impl PrefetchAlgorithm for Streams {
     fn observe(&mut self, line: Line, _instruction: u64, limits: Limits) -> Prediction {
         self.now += 1;
         let step_of = |s: &Stream| line.0.wrapping_sub(s.last) as i64;
-        // Choose the nearest, so that a stream that has run ahead does not capture the accesses of another one.
+        // Choose the nearest stream, so that a stream that has run ahead does not capture the accesses of another one.
         let continued = self.streams.iter_mut().filter(|s| s.continues(step_of(s)));
         let Some(stream) = continued.min_by_key(|s| step_of(s).unsigned_abs()) else {
             let oldest = self.streams.iter_mut().min_by_key(|s| s.used);

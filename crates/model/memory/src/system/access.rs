@@ -33,7 +33,7 @@ const BY_HARDWARE: u64 = u64::MAX;
 pub(super) struct LineResult {
     pub ready: u64,
     /// Until this cycle, the request only waited for a line or resource reserved by earlier requests.
-    pub begun: u64,
+    pub waited_until: u64,
     pub source: Source,
     pub flags: Flags,
     /// Whether the access missed in the first level.
@@ -43,14 +43,14 @@ pub(super) struct LineResult {
 impl LineResult {
     /// A line in the first-level cache, available at `ready`.
     fn in_level1(ready: u64, at: u64) -> Self {
-        Self { ready, begun: at, source: Source::Level1, flags: Flags::NONE, missed: false }
+        Self { ready, waited_until: at, source: Source::Level1, flags: Flags::NONE, missed: false }
     }
 
     /// Delays the line by `later` cycles because its miss register was not free for long enough. The register is held
     /// from `start`.
     fn delay(&mut self, start: u64, later: u64) {
         self.ready += later;
-        self.begun = self.begun.max(start) + later;
+        self.waited_until = self.waited_until.max(start) + later;
     }
 }
 
@@ -126,8 +126,8 @@ impl MemorySystem {
             self.prefetch_level1(core, unit, access, at, Event::FirstUse);
         }
         // If the line arrives later than the hit latency, the access has only waited until then.
-        let begun = if ready > hit { ready } else { at };
-        LineResult { ready, begun, source, flags, missed: false }
+        let waited_until = if ready > hit { ready } else { at };
+        LineResult { ready, waited_until, source, flags, missed: false }
     }
 
     /// Returns the flags of a first-level line after an access of `kind`, and when the access is complete. `ready` is
@@ -161,7 +161,7 @@ impl MemorySystem {
     }
 
     /// Writes a store of the first level through to the nearest level below that holds the line, or to memory. Returns
-    /// the time at which that level has taken it.
+    /// the time at which that level has accepted the store.
     fn write_below(&mut self, core: usize, line: Line, at: u64) -> u64 {
         let dirty = Flags::WRITABLE.with(Flags::DIRTY);
         let mut taken = at;
@@ -178,9 +178,9 @@ impl MemorySystem {
         self.write_beyond_private(core, line, (WORD_BYTES, true), taken)
     }
 
-    /// Writes `bytes` of a line that stays in a private cache of `core` to the shared cache, if that holds the line, or
-    /// to memory. With `of_store`, the bytes are those of a store that is being performed. Returns the time at which
-    /// they have been taken, core cycles.
+    /// Writes `bytes` of a line that stays in a private cache of `core`: to the shared cache if that holds the line,
+    /// otherwise to memory. With `of_store`, the bytes are those of a store that is being performed. Returns the core
+    /// cycle at which the bytes have been accepted.
     pub(super) fn write_beyond_private(
         &mut self,
         core: usize,
@@ -231,7 +231,7 @@ impl MemorySystem {
         response.ready = ready;
         if self.path.timing {
             let l1 = self.cores[core].level1(unit);
-            let later = l1.registers.hold(start, response.begun, response.ready);
+            let later = l1.registers.hold(start, response.waited_until, response.ready);
             l1.counters.waited_for_register(start - at + later);
             response.delay(start, later);
         }
@@ -282,7 +282,7 @@ impl MemorySystem {
         let timing = self.path.timing;
         let Some(l2) = &mut self.cores[core].second else { return response };
         if timing {
-            let later = l2.registers.hold(start, response.begun, response.ready);
+            let later = l2.registers.hold(start, response.waited_until, response.ready);
             l2.counters.waited_for_register(start - at + later);
             response.delay(start, later);
         }
@@ -303,7 +303,7 @@ impl MemorySystem {
         let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
         l2.tags.touch(slot);
         let mut flags = l2.tags.flags(slot);
-        let (mut ready, mut begun) = (at + l2.latency, at);
+        let (mut ready, mut waited_until) = (at + l2.latency, at);
         let mut source = Source::Level2;
         let mut event = l2.prefetcher.as_ref().is_some_and(Prefetcher::sees_hits).then_some(Event::Hit);
         if flags.has(Flags::PREFETCHED) {
@@ -316,27 +316,27 @@ impl MemorySystem {
             let arrives = l2.in_flight.ready(line);
             l2.counters.merged += u64::from(arrives > ready);
             if arrives > ready {
-                (ready, begun) = (arrives, arrives);
+                (ready, waited_until) = (arrives, arrives);
             }
         }
         if let Some(banks) = &mut l2.banks {
             let wait = banks.take_line(line, at);
             if wait > 0 {
-                (ready, begun) = (ready.max(at + wait + l2.latency), begun.max(at + wait));
+                (ready, waited_until) = (ready.max(at + wait + l2.latency), waited_until.max(at + wait));
             }
         }
         let moves = l2.takes_victims() && !(unit == Unit::Fetch && flags.has(Flags::DIRTY));
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l2.counters.upgrades += 1;
             let response = self.request(core, line, kind, ready);
-            if response.begun > ready {
-                begun = response.begun;
+            if response.waited_until > ready {
+                waited_until = response.waited_until;
             }
             (ready, source) = (ready.max(response.ready), response.source);
             flags = flags.with(Flags::WRITABLE);
         }
         let Some(l2) = &mut self.cores[core].second else {
-            return LineResult { ready, begun, source, flags, missed: true };
+            return LineResult { ready, waited_until, source, flags, missed: true };
         };
         let mut given = flags.state();
         if moves {
@@ -348,7 +348,7 @@ impl MemorySystem {
         if let Some(event) = event {
             self.prefetch_level2(core, unit, access, at, event);
         }
-        LineResult { ready, begun, source, flags: given, missed: true }
+        LineResult { ready, waited_until, source, flags: given, missed: true }
     }
 
     /// Inserts a line requested at `at` into a second-level cache that also holds the lines of the first level.
@@ -404,7 +404,7 @@ impl MemorySystem {
             response.ready = self.cores[core].level1(unit).arrives(response.ready);
             if self.path.timing {
                 response.ready +=
-                    self.cores[core].level1(unit).registers.hold(at, response.begun, response.ready);
+                    self.cores[core].level1(unit).registers.hold(at, response.waited_until, response.ready);
             }
             self.fill(core, unit, access, response.flags.with(Flags::PREFETCHED), response.ready);
         }
@@ -458,7 +458,7 @@ impl MemorySystem {
             if let Some(l2) = &mut self.cores[core].second
                 && timing
             {
-                response.ready += l2.registers.hold(at, response.begun, response.ready);
+                response.ready += l2.registers.hold(at, response.waited_until, response.ready);
             }
             self.fill_level2(core, *line, response.flags.with(Flags::PREFETCHED), at, response.ready);
         }

@@ -43,9 +43,9 @@ struct Contender {
     began_ps: u64,
     /// Time of its last exchange of a line with another core, ps; `None` if there was none.
     last_exchange_ps: Option<u64>,
-    /// Whether it took a line from another core in this turn.
-    took: bool,
-    /// Whether a line that it contends for has moved in this turn.
+    /// Whether the core took a line from another core in this turn.
+    took_line: bool,
+    /// Whether a line that the core contends for has moved in this turn.
     is_new: bool,
 }
 
@@ -88,7 +88,7 @@ impl Contention {
                 contender.is_new = true;
             }
         }
-        self.cores[to].took = true;
+        self.cores[to].took_line = true;
     }
 }
 
@@ -104,7 +104,7 @@ impl MemorySystem {
         let contender = &mut self.contention.cores[core];
         contender.turns += 1;
         contender.began_ps = at_ps;
-        contender.took = false;
+        contender.took_line = false;
         // A turn may last longer than the contention, especially on a slow core. The next turn must be short
         // nevertheless.
         if std::mem::take(&mut contender.is_new) {
@@ -145,7 +145,7 @@ impl MemorySystem {
     /// # Panics
     /// If the host has no such core.
     pub fn took_line(&self, core: usize) -> bool {
-        self.contention.cores[core].took
+        self.contention.cores[core].took_line
     }
 }
 

@@ -288,7 +288,7 @@ impl Private {
         l1.counters.merged += u64::from(arrives > hit);
         let writable_at = l1.writable_at[slot_number];
         let awaited = if kind == Kind::Store { arrives.max(writable_at) } else { arrives };
-        // `at` rather than the end of this access: another access may use the line in between.
+        // Compare with `at`, not with the end of this access: another access may use the line in between.
         let is_writable = flags.has(Flags::DIRTY) && writable_at <= at.0;
         l1.filter.record(virtual_line, slot.set(), slot_number, arrives, is_writable);
         Some(Answer { ready: Cycle(hit.max(awaited)), source: Source::Level1, translation_cycles: 0 })
@@ -360,13 +360,13 @@ impl MemorySystem {
         let private = &mut self.cores[core];
         let (space, start) = (private.space, private.walkers.start(at));
         let extra = u64::from(translation.extra_cycles);
-        let (mut begun, mut end) = (start, start + extra);
+        let (mut waited_until, mut end) = (start, start + extra);
         if translation.found == Found::Walk
             && let Some(entry) = self.walk(core, space, page, end)
         {
-            (begun, end) = (entry.begun.saturating_sub(extra), entry.ready);
+            (waited_until, end) = (entry.waited_until.saturating_sub(extra), entry.ready);
         }
-        end + self.cores[core].walkers.hold(start, begun, end)
+        end + self.cores[core].walkers.hold(start, waited_until, end)
     }
 
     /// Inserts a translation that no TLB of `core` holds, as the exception handler does. Returns the cycles that the

@@ -152,7 +152,7 @@ impl MemorySystem {
             let own_bit = holders.mask() & 1 << domain;
             home.set(line, Holders::new(own_bit, own_bit != 0));
         }
-        // With a home directory, dirty copies have been written to memory above.
+        // With a home directory, the loop above has written dirty copies to memory.
         dirty && self.home.is_none()
     }
 

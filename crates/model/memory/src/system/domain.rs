@@ -81,7 +81,7 @@ impl Shared {
     /// Removes a line and returns its flags.
     pub fn remove(&mut self, slot: Slot) -> Flags {
         let flags = self.tags.remove(slot);
-        self.counters.left(flags);
+        self.counters.removed(flags);
         flags
     }
 

@@ -129,7 +129,7 @@ impl MemorySystem {
         let Some(shared) = &mut self.domains[domain].shared else { return };
         let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else {
             // Every way is locked.
-            shared.counters.left(flags);
+            shared.counters.removed(flags);
             return;
         };
         shared.lock_if_inside(slot, line, line_bits);
@@ -183,7 +183,7 @@ impl MemorySystem {
 
 impl Shared {
     /// The ways that `requester` may fill in the set of `line`: the unlocked ways of its partition, or all unlocked
-    /// ways if there are none.
+    /// ways if the partition has none.
     pub(super) fn allowed_ways(&self, requester: Requester, line: Line) -> u64 {
         let locks = self.lock.as_ref().is_some_and(|lock| lock.in_use());
         let unlocked = if locks { !self.tags.locked_ways(line) } else { u64::MAX };

@@ -24,13 +24,13 @@ impl MemorySystem {
         let owner = holders.owner().filter(|owner| *owner != domain);
         let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
         let mut supplied = None;
-        let (mut acknowledged, mut waited) = (at, 0);
+        let (mut acknowledged, mut waited_until) = (at, 0);
         for other in bits(if kind.writes() { other_holders } else { owner.map_or(0, |o| 1 << o) }) {
             let received_ps = self.prepare_transfers(other, request, probe, at);
             let probe_result = self.probe_domain(other, line, probe);
             let dirty = probe_result.is_some_and(|f| f.has(Flags::DIRTY));
             let (end, until) = self.probe_from_home(request, other, (dirty, received_ps), at);
-            (acknowledged, waited) = (acknowledged.max(end), waited.max(until));
+            (acknowledged, waited_until) = (acknowledged.max(end), waited_until.max(until));
             if Some(other) == owner && probe_result.is_some() {
                 supplied = Some((end, dirty));
             }
@@ -47,11 +47,11 @@ impl MemorySystem {
                 }
                 let is_same_node = self.domains[owner].node == self.domains[domain].node;
                 let source = if is_same_node { Source::Peer } else { Source::Remote };
-                Progress { at: acknowledged, waited, source, flags: rights }
+                Progress { at: acknowledged, waited_until, source, flags: rights }
             }
             _ => {
                 let progress = self.read_line(request, at, rights);
-                Progress { at: progress.at.max(acknowledged), waited, ..progress }
+                Progress { at: progress.at.max(acknowledged), waited_until, ..progress }
             }
         }
     }
@@ -66,17 +66,18 @@ impl MemorySystem {
             return (at, 0);
         }
         self.messages.home_lookups += 1;
-        let (mut end, mut waited) = (self.path.query_home(&self.domains[domain], request.core, line, at), 0);
+        let (mut end, mut waited_until) =
+            (self.path.query_home(&self.domains[domain], request.core, line, at), 0);
         for other in bits(holders.mask() & !(1 << domain)) {
             let received_ps = self.prepare_transfers(other, request, Probe::Invalidate, at);
             self.probe_domain(other, line, Probe::Invalidate);
             let (answered, until) = self.probe_from_home(request, other, (false, received_ps), at);
-            (end, waited) = (end.max(answered), waited.max(until));
+            (end, waited_until) = (end.max(answered), waited_until.max(until));
         }
         if let Some(home) = &mut self.home {
             home.set(line, Holders::new(1 << domain, true));
         }
-        (end, waited)
+        (end, waited_until)
     }
 
     /// Sends a probe from the requester through the home node to another domain, and its response back. See
@@ -111,6 +112,6 @@ impl MemorySystem {
         let from = self.domains[domain].endpoint_for(core);
         let (at, memory_node) = self.path.read_memory(from, node, line, at);
         let source = if memory_node == node { Source::LocalMemory } else { Source::Remote };
-        Progress { at, waited: 0, source, flags }
+        Progress { at, waited_until: 0, source, flags }
     }
 }

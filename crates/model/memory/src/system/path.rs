@@ -78,8 +78,8 @@ impl Path {
         clock.start_of(cycle).map_or(u64::MAX / 2, Time::ps)
     }
 
-    /// The cycle of the time `end`, at which a request ends. The request began at cycle `at`, which is the time
-    /// `start`.
+    /// Converts `end`, the time at which a request ends, to a cycle of `clock`. The request began at cycle `at`, which
+    /// is the time `start`.
     #[inline]
     pub fn cycles_after(&self, clock: Clock, at: u64, start: u64, end: u64) -> u64 {
         if !self.timing {
@@ -93,8 +93,8 @@ impl Path {
         self.interconnect.cross(from, to, bytes, Time::from_ps(at)).ps()
     }
 
-    /// Transfers `bytes` through a bank. Returns the time at which the last byte has passed. `acquire` charges only the
-    /// time of these bytes.
+    /// Transfers `bytes` through a bank. Returns the time at which the last byte has passed. The bank is charged only
+    /// for the transfer of these bytes.
     #[inline]
     fn through_bank(shared: &mut Shared, line: Line, bytes: u32, at: u64) -> u64 {
         let bank = shared.tags.index().bank(line);

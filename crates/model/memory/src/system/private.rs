@@ -131,7 +131,7 @@ pub(crate) enum Unit {
 }
 
 impl Level2 {
-    /// Returns whether a line is in only one of the first and the second level.
+    /// Returns whether the second level holds only lines evicted from the first level.
     #[inline]
     pub fn takes_victims(&self) -> bool {
         matches!(self.inclusion, Inclusion::Victim | Inclusion::Exclusive)
@@ -140,7 +140,7 @@ impl Level2 {
     /// Removes a line that a probe invalidates.
     pub fn remove(&mut self, slot: Slot) {
         let flags = self.tags.remove(slot);
-        self.counters.left(flags);
+        self.counters.removed(flags);
     }
 }
 
@@ -155,7 +155,7 @@ impl Level1 {
     pub fn remove(&mut self, slot: Slot) -> Flags {
         self.filter.invalidate_set(slot.set());
         let flags = self.tags.remove(slot);
-        self.counters.left(flags);
+        self.counters.removed(flags);
         flags
     }
 }

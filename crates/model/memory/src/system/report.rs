@@ -69,8 +69,8 @@ impl MemorySystem {
         self.watched().flat_map(|part| part.1).for_each(|part| part.record_windows(origin, length));
     }
 
-    /// Takes the recorded windows that are complete at `now` and were not taken before, of all components with any
-    /// traffic: the start of each window and its bytes. Later accesses with times in these windows are no longer
+    /// Returns the recorded windows that are complete at `now` and were not returned before, for all components with
+    /// any traffic: the start of each window and its bytes. Later accesses with times in these windows are no longer
     /// counted.
     pub fn take_windows(&mut self, now: Time) -> Vec<(String, Vec<(Time, f64)>)> {
         let (now, lead_ps) = (Time::from_ps(self.to_core_time(now)), self.lead_ps);
@@ -198,7 +198,7 @@ pub(super) fn unused_prefetches(prefetcher: &Option<Prefetcher>, tags: &Tags) ->
     tags.lines().filter(|(_, slot)| tags.flags(*slot).has(Flags::PREFETCHED)).count() as u64
 }
 
-/// Why a prefetcher has stopped predicting, if it has.
+/// Why a prefetcher has stopped predicting; `None` if it has not.
 fn failure(prefetcher: &Option<Prefetcher>) -> Option<String> {
     Some(prefetcher.as_ref()?.failure()?.to_string())
 }
@@ -209,8 +209,8 @@ fn cleared(prefetcher: &Option<Prefetcher>, tags: &Tags) -> Counters {
 }
 
 impl Messages {
-    /// Counts a line written to memory: with `_is_new` by a device or a store that is being performed, otherwise from a
-    /// cache.
+    /// Counts a line written to memory. With `_is_new`, a device or a store that is being performed writes the line;
+    /// otherwise a cache writes it back.
     pub fn write(&mut self, _line: Line, _is_new: bool) {
         self.memory_writes += 1;
         #[cfg(test)]

@@ -25,14 +25,17 @@ pub(super) struct Request {
     pub kind: Kind,
 }
 
-/// Progress of a request: the current time at the shared level in picoseconds; the time until which it only waited for
-/// lines or resources promised to earlier requests (0 if it did not wait); the source of the data; and the permissions
-/// granted so far.
+/// Progress of a request beyond the private caches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progress {
+    /// Current time at the shared level, ps.
     pub at: u64,
-    pub waited: u64,
+    /// Until this time, the request only waited for lines or resources promised to earlier requests, ps; 0 if it did
+    /// not wait.
+    pub waited_until: u64,
+    /// The source of the data.
     pub source: Source,
+    /// The permissions granted so far.
     pub flags: Flags,
 }
 
@@ -66,9 +69,9 @@ impl MemorySystem {
         // waits.
         let oldest_ps = self.path.latest_end_ps.saturating_sub(MAX_SKEW.ps());
         self.path.latest_end_ps = self.path.latest_end_ps.max(end);
-        let until = progress.waited.max(waits_until(start, oldest_ps)).min(end);
-        let began = self.path.cycles_after(clock, at, start, until);
-        LineResult { ready, begun: began, source: progress.source, flags: progress.flags, missed: true }
+        let until = progress.waited_until.max(waits_until(start, oldest_ps)).min(end);
+        let waited_until = self.path.cycles_after(clock, at, start, until);
+        LineResult { ready, waited_until, source: progress.source, flags: progress.flags, missed: true }
     }
 
     fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
@@ -78,9 +81,12 @@ impl MemorySystem {
         let Some(shared) = &mut self.domains[domain].shared else { return self.fetch_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = slot {
-            let usable_at = shared.used(slot, line, at, line_bits);
+            let usable_at = shared.use_line(slot, line, at, line_bits);
             let progress = self.hit_inclusive(request, slot, usable_at);
-            return Progress { waited: progress.waited.max(waits_until(at, usable_at)), ..progress };
+            return Progress {
+                waited_until: progress.waited_until.max(waits_until(at, usable_at)),
+                ..progress
+            };
         }
         shared.counters.miss(kind);
         let start = shared.wait_for_register(line, at, self.path.timing);
@@ -109,13 +115,13 @@ impl MemorySystem {
         let mut source = level_source(shared);
         let (mut sharers, owner) = shared.holders(slot);
         let mut flags = shared.tags.flags(slot).without(Flags::OWNED);
-        let (mut at, mut waited) = (at, 0);
+        let (mut at, mut waited_until) = (at, 0);
         let other_sharers = sharers & !own_bit;
         let from_owner = !kind.writes() && owner.is_some_and(|o| 1 << o != own_bit);
         if kind.writes() || from_owner {
             let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
             let (answered, dirty, kept) = self.probe_others(request, other_sharers, probe, at);
-            (at, waited) = answered;
+            (at, waited_until) = answered;
             if dirty {
                 flags = flags.with(Flags::DIRTY);
                 source = Source::Peer;
@@ -124,7 +130,7 @@ impl MemorySystem {
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             let (answered, until) = self.invalidate_other_domains(request, at);
-            (at, waited) = (answered, waited.max(until));
+            (at, waited_until) = (answered, waited_until.max(until));
             flags = flags.with(Flags::WRITABLE);
         }
         // A reader of another core's line gets it shared, even if that core has evicted it silently. Otherwise, two
@@ -135,12 +141,12 @@ impl MemorySystem {
         // been written back.
         let rights = Flags::WRITABLE.when(is_exclusive);
         let Some(shared) = &mut self.domains[domain].shared else {
-            return Progress { at, waited, source, flags };
+            return Progress { at, waited_until, source, flags };
         };
         shared.tags.set_flags(slot, flags.with(Flags::OWNED.when(is_exclusive)));
         shared.tags.set_sharers(slot, sharers | own_bit);
         debug_assert_eq!(shared.tags.find(line), Some(slot), "a probe moves no line of the shared cache");
-        Progress { at, waited, source, flags: rights }
+        Progress { at, waited_until, source, flags: rights }
     }
 
     /// Probes the cores in `mask` of a request's domain. Returns the time of the last answer and the time before which
@@ -153,7 +159,7 @@ impl MemorySystem {
         at: u64,
     ) -> ((u64, u64), bool, u64) {
         let Request { domain, line, .. } = request;
-        let (mut end, mut waited, mut dirty, mut kept) = (at, 0, false, 0);
+        let (mut end, mut waited_until, mut dirty, mut kept) = (at, 0, false, 0);
         for bit in bits(mask) {
             let core = self.domains[domain].cores[bit];
             let received_ps = self.prepare_transfer(core, request, probe, at);
@@ -165,9 +171,9 @@ impl MemorySystem {
             let endpoint = self.domains[domain].endpoint_for(request.core);
             let look = (self.cores[core].probe_ps, received_ps);
             let (answered, until) = self.path.probe(endpoint, core, look, was_dirty, at);
-            (end, waited) = (end.max(answered), waited.max(until));
+            (end, waited_until) = (end.max(answered), waited_until.max(until));
         }
-        ((end, waited), dirty, kept)
+        ((end, waited_until), dirty, kept)
     }
 
     fn request_separate(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
@@ -186,7 +192,7 @@ impl MemorySystem {
         if let Some(shared) = &mut part.shared {
             shared.counters.access(kind);
             match slot {
-                Some(slot) => at = shared.used(slot, line, at, line_bits),
+                Some(slot) => at = shared.use_line(slot, line, at, line_bits),
                 None => shared.counters.miss(kind),
             }
         }
@@ -198,11 +204,12 @@ impl MemorySystem {
             // The core's other first-level cache holds the line: only permissions are requested.
             let is_exclusive = holders.owner().is_some() && request.may_own();
             let source = self.domains[domain].shared.as_ref().map_or(Source::Level2, level_source);
-            Progress { at, waited: 0, source, flags: Flags::WRITABLE.when(is_exclusive) }
+            Progress { at, waited_until: 0, source, flags: Flags::WRITABLE.when(is_exclusive) }
         } else {
             self.miss_separate(request, at)
         };
-        let progress = Progress { waited: progress.waited.max(waits_until(requested_at, at)), ..progress };
+        let progress =
+            Progress { waited_until: progress.waited_until.max(waits_until(requested_at, at)), ..progress };
         let progress = self.rights_separate(request, progress);
         let other_holders = holders.mask() & !own_bit;
         let remaining_holders = if kind.writes() { 0 } else { other_holders };
@@ -232,7 +239,7 @@ impl MemorySystem {
             (false, None) => 0,
         };
         let probe = if kind.writes() { Probe::Invalidate } else { Probe::Share };
-        let ((at, waited), mut dirty, _) = self.probe_others(request, probed, probe, at);
+        let ((at, waited_until), mut dirty, _) = self.probe_others(request, probed, probe, at);
         let source = match (&self.domains[domain].shared, slot) {
             (Some(shared), Some(_)) if !dirty => level_source(shared),
             _ => Source::Peer,
@@ -243,12 +250,12 @@ impl MemorySystem {
                 dirty |= shared.tags.remove(slot).has(Flags::DIRTY);
             }
             let flags = Flags::DIRTY.when(dirty);
-            return Progress { at, waited, source, flags };
+            return Progress { at, waited_until, source, flags };
         }
         if dirty {
             self.keep_dirty(request, slot, at);
         }
-        Progress { at, waited, source, flags: Flags::NONE }
+        Progress { at, waited_until, source, flags: Flags::NONE }
     }
 
     /// Handles the downgrade of a core's dirty line: the shared cache takes over the write-back, or the line is written
@@ -281,7 +288,7 @@ impl MemorySystem {
         if !request.may_own() {
             flags = Flags::NONE;
         }
-        Progress { at, waited: 0, source, flags }
+        Progress { at, waited_until: 0, source, flags }
     }
 
     fn miss_separate(&mut self, request: Request, at: u64) -> Progress {
@@ -313,14 +320,15 @@ impl MemorySystem {
         let (at, until) = self.invalidate_other_domains(request, progress.at);
         Progress {
             at,
-            waited: progress.waited.max(until),
+            waited_until: progress.waited_until.max(until),
             flags: progress.flags.with(Flags::WRITABLE),
             ..progress
         }
     }
 
     /// The event that the prefetcher of the shared cache observes for a request; `None` if it does not observe the
-    /// request. Prefetches by the private caches train it too, so that streams do not end when those take them over.
+    /// request. Prefetches by the private caches train it too, so that streams do not end when the private caches take
+    /// them over.
     fn prefetcher_event(&self, request: Request, slot: Option<Slot>) -> Option<Event> {
         let shared = self.domains[request.domain].shared.as_ref()?;
         let prefetcher = shared.prefetcher.as_ref()?;
@@ -380,7 +388,7 @@ fn level_source(shared: &Shared) -> Source {
 
 impl Shared {
     /// Records a use of the line in `slot` by a core. Returns the time at which its data is available.
-    fn used(&mut self, slot: Slot, line: Line, at: u64, line_bits: u32) -> u64 {
+    fn use_line(&mut self, slot: Slot, line: Line, at: u64, line_bits: u32) -> u64 {
         self.tags.touch(slot);
         self.lock_if_inside(slot, line, line_bits);
         let flags = self.tags.flags(slot);
@@ -406,10 +414,10 @@ impl Shared {
     fn hold_register(&mut self, line: Line, at: u64, start: u64, progress: &mut Progress, timing: bool) {
         let bank = self.tags.index().bank(line);
         let Some(registers) = self.banks[bank].registers.as_mut().filter(|_| timing) else { return };
-        let began = progress.waited.max(start);
-        let later = registers.hold(start, began, progress.at);
+        let waited_until = progress.waited_until.max(start);
+        let later = registers.hold(start, waited_until, progress.at);
         progress.at += later;
-        progress.waited = waits_until(at, began + later);
+        progress.waited_until = waits_until(at, waited_until + later);
     }
 
     /// Locks the line in `slot` if it is in an open lock window and its set has enough unlocked ways.

@@ -36,9 +36,9 @@ fn machine(text: &str) -> Machine {
     Machine::parse("small.toml", text).unwrap_or_else(|report| panic!("{report}"))
 }
 
-/// One step of a random program.
+/// An operation of a random program.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum Operation {
     Load,
     Store,
     Fetch,
@@ -47,19 +47,19 @@ enum Step {
     DeviceRead,
 }
 
-fn step() -> impl Strategy<Value = (Step, usize, u64)> {
+fn operation() -> impl Strategy<Value = (Operation, usize, u64)> {
     let allocate = prop_oneof![
         Just(Allocate::No),
         Just(Allocate::LockedOnly),
         (0u32..3).prop_map(|ways| Allocate::Shared { ways })
     ];
     let kind = prop_oneof![
-        6 => Just(Step::Load),
-        6 => Just(Step::Store),
-        2 => Just(Step::Fetch),
-        1 => Just(Step::Prefetch),
-        1 => (allocate, 1u64..=64).prop_map(|(allocate, bytes)| Step::DeviceWrite(allocate, bytes)),
-        1 => Just(Step::DeviceRead),
+        6 => Just(Operation::Load),
+        6 => Just(Operation::Store),
+        2 => Just(Operation::Fetch),
+        1 => Just(Operation::Prefetch),
+        1 => (allocate, 1u64..=64).prop_map(|(allocate, bytes)| Operation::DeviceWrite(allocate, bytes)),
+        1 => Just(Operation::DeviceRead),
     ];
     // A few lines that all cores access, many that fill the caches, and some that map to one set.
     let line = prop_oneof![3 => 0u64..12, 2 => 0u64..3000, 1 => (0u64..64).prop_map(|n| n * 256)];
@@ -110,8 +110,8 @@ impl Flat {
         self.system.domains.iter().position(shared).map_or(Newest::Memory, Newest::Shared)
     }
 
-    /// Runs one step and checks that the data came from the location of the newest version.
-    fn run(&mut self, step: Step, core: usize, virtual_line: u64) {
+    /// Performs one operation and checks that the data came from the location of the newest version.
+    fn run(&mut self, step: Operation, core: usize, virtual_line: u64) {
         let core = core % self.system.cores();
         let line = self.line_of(virtual_line, core);
         let (before, transfers) = (self.where_is(line), self.system.messages.transfers);
@@ -127,19 +127,21 @@ impl Flat {
         let port = if self.system.domains[0].shared.is_some() { port } else { Endpoint::Core(0) };
         let mut access = None;
         match step {
-            Step::Load => access = Some(self.system.port(core).load(address, 8, 0x40, Cycle(self.now))),
-            Step::Store => access = Some(self.system.port(core).store(address, 8, 0x44, Cycle(self.now))),
-            Step::Fetch => access = Some(self.system.port(core).fetch(address, Cycle(self.now))),
-            Step::Prefetch => self.system.port(core).prefetch(address, 0x48, Cycle(self.now)),
-            Step::DeviceWrite(allocate, bytes) => {
+            Operation::Load => access = Some(self.system.port(core).load(address, 8, 0x40, Cycle(self.now))),
+            Operation::Store => {
+                access = Some(self.system.port(core).store(address, 8, 0x44, Cycle(self.now)))
+            }
+            Operation::Fetch => access = Some(self.system.port(core).fetch(address, Cycle(self.now))),
+            Operation::Prefetch => self.system.port(core).prefetch(address, 0x48, Cycle(self.now)),
+            Operation::DeviceWrite(allocate, bytes) => {
                 let bytes = bytes.min(self.system.line_bytes());
                 assert!(self.system.device_write(port, physical, bytes, allocate, at) >= at);
             }
-            Step::DeviceRead => assert!(self.system.device_read(port, physical, 8, at) >= at),
+            Operation::DeviceRead => assert!(self.system.device_read(port, physical, 8, at) >= at),
         }
         // A store that completes together with older ones, before the line moves to another core, does not create the
         // newest version.
-        let with_others = matches!(step, Step::Store) && self.gives_away(core, line);
+        let with_others = matches!(step, Operation::Store) && self.gives_away(core, line);
         if let Some(answer) = access {
             assert!(answer.ready.0 >= self.now);
             match with_others {
@@ -147,7 +149,7 @@ impl Flat {
                 false => self.supplied(core, line, before, answer.source, transfers),
             }
         }
-        let stored = matches!(step, Step::Store | Step::DeviceWrite(..)) && !with_others;
+        let stored = matches!(step, Operation::Store | Operation::DeviceWrite(..)) && !with_others;
         if stored {
             self.newest.insert(line, version + 1);
         }
@@ -158,7 +160,8 @@ impl Flat {
             self.memory.insert(written, if wrote_line { version } else { newest });
         }
         if stored {
-            let other_cores = (0..self.system.cores()).filter(|c| *c != core || !matches!(step, Step::Store));
+            let other_cores =
+                (0..self.system.cores()).filter(|c| *c != core || !matches!(step, Operation::Store));
             let stale = other_cores.into_iter().find(|c| self.system.cores[*c].has(line));
             assert_eq!(stale, None, "a core kept line {line:?} after {step:?} by core {core}");
         }
@@ -194,7 +197,11 @@ impl Flat {
     }
 }
 
-fn run_all(machine: &Machine, detail: Detail, steps: &[(Step, usize, u64)]) -> Result<(), TestCaseError> {
+fn run_all(
+    machine: &Machine,
+    detail: Detail,
+    steps: &[(Operation, usize, u64)],
+) -> Result<(), TestCaseError> {
     let mut flat = Flat::new(machine, detail, 3);
     for (n, (step, core, line)) in steps.iter().enumerate() {
         flat.run(*step, *core, *line);
@@ -215,21 +222,21 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
-    fn every_access_finds_the_last_store_on_every_machine(steps in prop::collection::vec(step(), 1500)) {
+    fn every_access_finds_the_last_store_on_every_machine(steps in prop::collection::vec(operation(), 1500)) {
         for builtin in BUILTIN {
             run_all(&machine(&small(builtin.name)), Detail::Counts, &steps)?;
         }
     }
 
     #[test]
-    fn the_rules_also_hold_with_timing(steps in prop::collection::vec(step(), 600)) {
+    fn the_rules_also_hold_with_timing(steps in prop::collection::vec(operation(), 600)) {
         for name in ["loongson-3a5000", "hygon-8node", "piii-myrinet"] {
             run_all(&machine(&small(name)), Detail::Timing, &steps)?;
         }
     }
 
     #[test]
-    fn the_rules_also_hold_for_other_inclusions_and_write_through(steps in prop::collection::vec(step(), 1500)) {
+    fn the_rules_also_hold_for_other_inclusions_and_write_through(steps in prop::collection::vec(operation(), 1500)) {
         let text = small("sandybridge-2x6");
         let l3 = "inclusion = \"inclusive\"\ncoherence";
         assert!(text.contains(l3));

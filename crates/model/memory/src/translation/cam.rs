@@ -9,7 +9,7 @@ use longma_topology::units::{Frequency, Latency};
 /// An entry of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CamEntry {
-    /// The key that a search is compared with.
+    /// The key. A search compares its key with this one.
     pub key: u64,
     /// Key bits that are compared.
     pub mask: u64,

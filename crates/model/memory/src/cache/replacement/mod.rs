@@ -176,7 +176,7 @@ mod tests {
                 let allowed = if mask & all == 0 { all } else { mask & all };
                 let mut random = seed;
                 let way = policy.victim(&mut ages, count, allowed, &mut random);
-                prop_assert!(allowed >> way & 1 == 1, "{:?} gave up way {} of {:b}", policy, way, allowed);
+                prop_assert!(allowed >> way & 1 == 1, "{:?} evicted way {} of {:b}", policy, way, allowed);
             }
         }
 
