@@ -39,13 +39,13 @@ pub struct BlockBuilder {
     /// The length of the longest key.
     longest: usize,
     count: usize,
-    /// The length of the prefix that all keys share, and bytes of all keys, values, and lengths of values.
+    /// Length of the prefix that all keys share; total bytes of all keys; total bytes of the values with their lengths.
     prefix: usize,
     key_bytes: usize,
     other_bytes: usize,
 }
 
-/// The bytes that a value and its length take.
+/// Encoded size of a value with its length, bytes.
 fn value_bytes(value: Option<&[u8]>) -> usize {
     value.map_or(1, |value| varint_bytes(value.len() as u64 + 1) + value.len())
 }
@@ -92,8 +92,8 @@ impl BlockBuilder {
         self.records.extend_from_slice(value.unwrap_or_default());
     }
 
-    /// Encodes the block for `place`, padded to whole pages, and empties the builder.
-    pub fn finish(&mut self, place: &BlockAddress, page_bytes: usize) -> Vec<u8> {
+    /// Encodes the block for `address`, padded to whole pages, and empties the builder.
+    pub fn finish(&mut self, address: &BlockAddress, page_bytes: usize) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.bytes().next_multiple_of(page_bytes));
         out.extend_from_slice(&[0; HEADER_BYTES]);
         put_bytes(&mut out, &self.first[..self.prefix]);
@@ -105,7 +105,7 @@ impl BlockBuilder {
         }
         let length = (out.len() - HEADER_BYTES) as u32;
         out[4..HEADER_BYTES].copy_from_slice(&length.to_le_bytes());
-        let checksum = place.checksum(&out[4..]);
+        let checksum = address.checksum(&out[4..]);
         out[..4].copy_from_slice(&checksum.to_le_bytes());
         out.resize(out.len().next_multiple_of(page_bytes), 0);
         *self = Self { records: std::mem::take(&mut self.records), ..Self::default() };
@@ -124,18 +124,18 @@ pub struct DataBlock {
 }
 
 impl DataBlock {
-    /// Decodes a block that was read from `place`.
+    /// Decodes a block that was read from `address`.
     ///
     /// # Errors
     /// A description of the damage.
-    pub fn decode(place: &BlockAddress, bytes: &[u8]) -> Result<Self, &'static str> {
+    pub fn decode(address: &BlockAddress, bytes: &[u8]) -> Result<Self, &'static str> {
         let mut input = Input(bytes);
         let (Some(checksum), Some(length)) = (input.u32(), input.u32()) else {
             return Err("it is cut short");
         };
         let end = HEADER_BYTES.saturating_add(length as usize);
         let Some(content) = bytes.get(HEADER_BYTES..end) else { return Err("its length is impossible") };
-        if place.checksum(&bytes[4..end]) != checksum {
+        if address.checksum(&bytes[4..end]) != checksum {
             return Err("the checksum of its records is wrong");
         }
         Self::of_content(content).ok_or("its records are not in order")
@@ -176,7 +176,7 @@ impl DataBlock {
         &self.bytes[self.prefix.0 as usize..self.prefix.1 as usize]
     }
 
-    /// The end of a record's key and its value. `None` means a deletion.
+    /// A record's key without the shared prefix, and its value. `None` means a deletion.
     fn record(&self, index: usize) -> (&[u8], Option<&[u8]>) {
         let mut input = Input(&self.bytes[self.starts[index] as usize..]);
         let suffix = input.bytes().unwrap_or_default();
@@ -199,7 +199,8 @@ impl DataBlock {
         key.extend_from_slice(self.record(index).0);
     }
 
-    /// The index of the record with `key`, or in `Err` of the first record with a greater key.
+    /// The index of the record with `key`. If there is none, the index of the first record with a greater key, as
+    /// `Err`.
     pub fn find(&self, key: &[u8]) -> Result<usize, usize> {
         let prefix = self.prefix();
         match key.strip_prefix(prefix) {
@@ -255,8 +256,8 @@ mod tests {
                 prop_assert_eq!(block.value(index), value.as_deref());
                 prop_assert_eq!(block.find(wanted), Ok(index));
             }
-            let place = records.keys().position(|key| *key >= probe).unwrap_or(records.len());
-            prop_assert_eq!(block.find(&probe).unwrap_or_else(|at| at), place);
+            let expected = records.keys().position(|key| *key >= probe).unwrap_or(records.len());
+            prop_assert_eq!(block.find(&probe).unwrap_or_else(|at| at), expected);
         }
 
         #[test]

@@ -1,4 +1,4 @@
-//! The cache of data blocks and of table indexes: sixteen parts, each with clock replacement.
+//! The cache of data blocks and of table indexes: sixteen shards, each with clock replacement.
 //!
 //! Source: Corbató, "A Paging Experiment with the Multics System", 1968 (the clock algorithm).
 
@@ -8,7 +8,7 @@ use longma_locks::IgnorePoison;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-const PARTS: usize = 16;
+const SHARDS: usize = 16;
 
 /// A table's number, and the page of a block. The index has page `u32::MAX`.
 pub type CacheKey = (u64, u32);
@@ -29,8 +29,8 @@ struct Entry {
 }
 
 #[derive(Default)]
-struct Part {
-    places: HashMap<CacheKey, usize>,
+struct Shard {
+    indices: HashMap<CacheKey, usize>,
     entries: Vec<Entry>,
     hand: usize,
     memory: usize,
@@ -38,8 +38,8 @@ struct Part {
 
 /// The cache of a map.
 pub struct Cache {
-    parts: [Mutex<Part>; PARTS],
-    most_of_a_part: usize,
+    shards: [Mutex<Shard>; SHARDS],
+    max_shard_bytes: usize,
 }
 
 /// The overhead of an entry in the map and in the list, bytes.
@@ -48,50 +48,51 @@ const ENTRY_BYTES: usize = 96;
 impl Cache {
     /// A cache that holds at most `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
-        Self { parts: Default::default(), most_of_a_part: (bytes / PARTS as u64) as usize }
+        Self { shards: Default::default(), max_shard_bytes: (bytes / SHARDS as u64) as usize }
     }
 
-    fn part(&self, key: CacheKey) -> &Mutex<Part> {
+    fn shard(&self, key: CacheKey) -> &Mutex<Shard> {
         let mixed = (key.0 ^ (u64::from(key.1) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.parts[(mixed >> 60) as usize]
+        &self.shards[(mixed >> 60) as usize]
     }
 
     pub fn get(&self, key: CacheKey) -> Option<Cached> {
-        let mut part = self.part(key).lock().ignore_poison();
-        let place = *part.places.get(&key)?;
-        let entry = &mut part.entries[place];
+        let mut shard = self.shard(key).lock().ignore_poison();
+        let index = *shard.indices.get(&key)?;
+        let entry = &mut shard.entries[index];
         entry.lives = if matches!(entry.content, Cached::Index(_)) { 4 } else { 1 };
         Some(entry.content.clone())
     }
 
-    /// Adds an entry, unless it is longer than an eighth of a part, so that one entry does not evict all others.
+    /// Adds an entry. Blocks longer than an eighth of a shard are not cached, so that one block does not evict all
+    /// others; an index may fill a shard.
     pub fn insert(&self, key: CacheKey, content: Cached, memory: usize) {
         let memory = memory + ENTRY_BYTES;
-        if memory > self.most_of_a_part / 8
-            && !(matches!(content, Cached::Index(_)) && memory <= self.most_of_a_part)
+        if memory > self.max_shard_bytes / 8
+            && !(matches!(content, Cached::Index(_)) && memory <= self.max_shard_bytes)
         {
             return;
         }
-        let mut part = self.part(key).lock().ignore_poison();
-        if part.places.contains_key(&key) {
+        let mut shard = self.shard(key).lock().ignore_poison();
+        if shard.indices.contains_key(&key) {
             return;
         }
-        while part.memory + memory > self.most_of_a_part {
-            part.evict_one();
+        while shard.memory + memory > self.max_shard_bytes {
+            shard.evict_one();
         }
-        let place = part.entries.len();
-        part.entries.push(Entry { key, content, memory, lives: 0 });
-        part.places.insert(key, place);
-        part.memory += memory;
+        let index = shard.entries.len();
+        shard.entries.push(Entry { key, content, memory, lives: 0 });
+        shard.indices.insert(key, index);
+        shard.memory += memory;
     }
 
     /// Memory of all entries, bytes.
     pub fn memory(&self) -> usize {
-        self.parts.iter().map(|part| part.lock().ignore_poison().memory).sum()
+        self.shards.iter().map(|shard| shard.lock().ignore_poison().memory).sum()
     }
 }
 
-impl Part {
+impl Shard {
     fn evict_one(&mut self) {
         loop {
             self.hand %= self.entries.len().max(1);
@@ -102,10 +103,10 @@ impl Part {
                 continue;
             }
             let gone = self.entries.swap_remove(self.hand);
-            self.places.remove(&gone.key);
+            self.indices.remove(&gone.key);
             self.memory -= gone.memory;
             if let Some(moved) = self.entries.get(self.hand) {
-                self.places.insert(moved.key, self.hand);
+                self.indices.insert(moved.key, self.hand);
             }
             return;
         }
@@ -121,8 +122,8 @@ mod tests {
     fn the_cache_stays_within_its_limit_and_keeps_what_is_used() {
         let mut builder = BlockBuilder::default();
         builder.add(b"key", Some(&[0; 900]));
-        let place = BlockAddress { map: 1, table: 1, block: 1 };
-        let block = Arc::new(DataBlock::decode(&place, &builder.finish(&place, 1024)).expect("a block"));
+        let address = BlockAddress { map: 1, table: 1, block: 1 };
+        let block = Arc::new(DataBlock::decode(&address, &builder.finish(&address, 1024)).expect("a block"));
         let cache = Cache::new(16 * 40_000);
         for page in 0..4_000 {
             cache.insert((1, page), Cached::Block(Arc::clone(&block)), block.memory());

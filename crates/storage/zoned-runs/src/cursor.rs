@@ -99,7 +99,7 @@ impl RunCursor {
         self.enter(io, start)
     }
 
-    /// Goes to the first record of the first table that satisfies `start`, and is not below the table's lower bound.
+    /// Moves to the first record of the first table that satisfies `start` and is not below the table's lower bound.
     fn enter<D: ZonedDevice>(&mut self, io: &Io<D>, start: Start<'_>) -> Result<()> {
         let Some(piece) = self.pieces.front().cloned() else {
             self.end();
@@ -180,7 +180,8 @@ impl RunCursor {
         self.settle_down(io, after)
     }
 
-    /// Goes to the record before `after`, in a block or table before this one if there is none.
+    /// Moves to the record before `after`. If the block has none, moves to the last record of the preceding block or
+    /// table.
     fn settle_down<D: ZonedDevice>(&mut self, io: &Io<D>, mut after: usize) -> Result<()> {
         while let (Some(block), Some(piece)) = (self.block.clone(), self.pieces.back().cloned()) {
             if after > 0 {
@@ -226,13 +227,13 @@ impl RunCursor {
                 (end.saturating_sub(self.read_pages.max(pages)), end)
             };
             self.read_pages = (2 * self.read_pages).min(READ_PAGES);
-            let buffer = io.read(io.place(table, first).block, (end - first) as usize)?;
+            let buffer = io.read(io.address(table, first).block, (end - first) as usize)?;
             self.ahead = Some((first, buffer));
         }
         let Some((first, buffer)) = &self.ahead else { return Ok(()) };
         let start = (page - first) as usize * io.page_bytes;
         let bytes = &buffer[start..start + pages as usize * io.page_bytes];
-        self.block = Some(Arc::new(io.decode(&io.place(table, page), bytes)?));
+        self.block = Some(Arc::new(io.decode(&io.address(table, page), bytes)?));
         Ok(())
     }
 }
@@ -278,7 +279,7 @@ pub struct MergeCursor {
     /// The newest first.
     sources: Vec<Source>,
     ascending: bool,
-    /// The sources at the current key. The first has its newest version.
+    /// The sources at the current key. The first source has the newest version of the key.
     current: Vec<usize>,
 }
 

@@ -108,7 +108,7 @@ impl<D: ZonedDevice> Io<D> {
     }
 
     /// The position of a table's page.
-    pub fn place(&self, table: &Table, page: u32) -> BlockAddress {
+    pub fn address(&self, table: &Table, page: u32) -> BlockAddress {
         BlockAddress {
             map: self.map,
             table: table.id,
@@ -122,9 +122,10 @@ impl<D: ZonedDevice> Io<D> {
             return Ok(index);
         }
         self.indexes_read.fetch_add(1, Ordering::Relaxed);
-        let place = self.place(table, table.pages);
-        let buffer = self.read(place.block, table.index_pages as usize)?;
-        let index = TableIndex::decode(&place, table, &buffer).map_err(|what| damaged(place.block, what))?;
+        let address = self.address(table, table.pages);
+        let buffer = self.read(address.block, table.index_pages as usize)?;
+        let index =
+            TableIndex::decode(&address, table, &buffer).map_err(|what| damaged(address.block, what))?;
         let index = Arc::new(index);
         self.cache.insert((table.id, u32::MAX), Cached::Index(Arc::clone(&index)), index.memory());
         Ok(index)
@@ -136,14 +137,14 @@ impl<D: ZonedDevice> Io<D> {
             return Ok(block);
         }
         self.blocks_read.fetch_add(1, Ordering::Relaxed);
-        let place = self.place(table, page);
-        let buffer = self.read(place.block, pages as usize)?;
-        let block = Arc::new(self.decode(&place, &buffer)?);
+        let address = self.address(table, page);
+        let buffer = self.read(address.block, pages as usize)?;
+        let block = Arc::new(self.decode(&address, &buffer)?);
         self.cache.insert((table.id, page), Cached::Block(Arc::clone(&block)), block.memory());
         Ok(block)
     }
 
-    pub fn decode(&self, place: &BlockAddress, bytes: &[u8]) -> Result<DataBlock> {
-        DataBlock::decode(place, bytes).map_err(|what| damaged(place.block, what))
+    pub fn decode(&self, address: &BlockAddress, bytes: &[u8]) -> Result<DataBlock> {
+        DataBlock::decode(address, bytes).map_err(|what| damaged(address.block, what))
     }
 }

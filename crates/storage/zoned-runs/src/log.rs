@@ -1,6 +1,5 @@
 //! The write-ahead log: one part for each batch, in separate zones. The manifest names the zones before anything is
-//! written to them, so a part that is missing, other than at the very end, is damage. [`crate::log_reader`] reads it
-//! back.
+//! written to them, so a missing part is damage, except at the end of the log. [`crate::log_reader`] reads it back.
 //!
 //! Source: NVMe Zoned Namespace Command Set 1.1, section 2: a power cut leaves the write pointer at the first lost block.
 
@@ -32,7 +31,7 @@ pub struct Log {
     pub bytes: u64,
 }
 
-/// The pages that a batch of `bytes` encoded bytes takes in the log.
+/// The number of log pages of a batch of `bytes` encoded bytes.
 pub const fn pages(bytes: usize, page_bytes: usize) -> u64 {
     (HEADER_BYTES + bytes).div_ceil(page_bytes) as u64
 }
@@ -81,8 +80,8 @@ impl Log {
         let block = zones.write_block(zone.index);
         let mut buffer = AlignedBuffer::new(pages(batch.len(), io.page_bytes) as usize * io.page_bytes);
         let (header, rest) = buffer.split_at_mut(HEADER_BYTES);
-        for (place, value) in header.chunks_mut(8).zip([MAGIC, io.map, number, block]) {
-            place.copy_from_slice(&value.to_le_bytes());
+        for (field, value) in header.chunks_mut(8).zip([MAGIC, io.map, number, block]) {
+            field.copy_from_slice(&value.to_le_bytes());
         }
         header[32..36].copy_from_slice(&(batch.len() as u32).to_le_bytes());
         header[36..40].copy_from_slice(&crc32c::crc32c(batch).to_le_bytes());

@@ -45,7 +45,7 @@ enum LogBlock {
         blocks: u64,
         what: String,
     },
-    /// No header of this map. In a zone that was finished, the log may end before it.
+    /// No header of this map. If the zone was finished, the log may end before this block.
     NoHeader {
         is_damage: bool,
         what: String,
@@ -77,10 +77,11 @@ pub fn read<D: ZonedDevice>(
         let is_last = number + 1 == log_zones.len();
         let (mut at, end) = (start, start + zones.zones[index].written);
         while at + io.page_blocks <= end {
-            match look(io, at, end, is_last)? {
+            match examine(io, at, end, is_last)? {
                 LogBlock::Part { number, blocks, batch } => {
                     if number > found.next {
-                        let what = || format!("batch {number} is in place of batch {}", found.next);
+                        let what =
+                            || format!("batch {number} was found where batch {} was expected", found.next);
                         let (block, what) = match damage.take() {
                             Some(damage) => (damage.block, damage.what),
                             None => (at, what()),
@@ -130,7 +131,7 @@ struct Damage {
 }
 
 /// Examines block `at` of a zone that was written up to `end`.
-fn look<D: ZonedDevice>(io: &Io<D>, at: u64, end: u64, is_last: bool) -> Result<LogBlock> {
+fn examine<D: ZonedDevice>(io: &Io<D>, at: u64, end: u64, is_last: bool) -> Result<LogBlock> {
     let front = match io.read(at, 1) {
         Ok(front) => front,
         Err(error) => return Ok(LogBlock::NoHeader { is_damage: true, what: unreadable(error)? }),

@@ -34,7 +34,7 @@ const MAX_OBSOLETE_PERCENT: u64 = 25;
 const OBSOLETE_PERCENT_IF_SHORT: u64 = 10;
 /// [`MAX_OBSOLETE_PERCENT`] while too few zones are free for puts.
 const OBSOLETE_PERCENT_IF_FULL: u64 = 2;
-/// Work that a change does if the device is full, bytes.
+/// Bytes that a change flushes and merges if the device is full.
 const RECLAIM_BYTES: u64 = 4 << 20;
 
 fn pieces(tables: impl IntoIterator<Item = Arc<Table>>) -> Vec<Piece> {
@@ -81,7 +81,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Continues the flush by about `budget` bytes. Returns the bytes.
+    /// Continues the flush by about `budget` bytes. Returns the number of bytes flushed.
     fn step_flush<D: ZonedDevice>(&mut self, shared: &Shared<D>, budget: u64) -> Result<u64> {
         let Some(job) = &mut self.flush else { return Ok(0) };
         let mut done = 0;
@@ -228,7 +228,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Continues a merge by about `budget` bytes. Returns the bytes.
+    /// Continues a merge by about `budget` bytes. Returns the number of bytes merged.
     fn step_merge<D: ZonedDevice>(&mut self, shared: &Shared<D>, number: usize, budget: u64) -> Result<u64> {
         let mut done = 0;
         while done < budget {

@@ -48,9 +48,9 @@ impl PartialEq for Run {
 impl Eq for Run {}
 
 /// The locations of the manifests: two for manifests with even numbers and two for those with odd numbers; and the length of a location, blocks.
-fn places(geometry: &Geometry) -> ([[u64; 2]; 2], u64) {
+fn locations(geometry: &Geometry) -> ([[u64; 2]; 2], u64) {
     let zone = geometry.zone_blocks;
-    let place = |number: u64| match geometry.conventional_zones {
+    let location = |number: u64| match geometry.conventional_zones {
         4.. => number * zone,
         2..4 => (number / 2) * zone + number % 2 * (zone / 2),
         _ => number * (zone / 4),
@@ -61,12 +61,12 @@ fn places(geometry: &Geometry) -> ([[u64; 2]; 2], u64) {
         _ => zone / 4,
     };
     // If there are two zones, the copies of a manifest are in different zones.
-    ([[place(0), place(2)], [place(1), place(3)]], blocks)
+    ([[location(0), location(2)], [location(1), location(3)]], blocks)
 }
 
 /// The longest manifest, bytes.
 pub fn longest(geometry: &Geometry) -> u64 {
-    places(geometry).1 * u64::from(geometry.block_bytes)
+    locations(geometry).1 * u64::from(geometry.block_bytes)
 }
 
 impl Manifest {
@@ -154,8 +154,8 @@ impl Manifest {
         }
         let mut buffer = AlignedBuffer::new(bytes.len().next_multiple_of(io.page_bytes));
         buffer[..bytes.len()].copy_from_slice(&bytes);
-        for place in places(&io.geometry).0[(self.generation % 2) as usize] {
-            io.write(Traffic::Manifest, place, &buffer)?;
+        for location in locations(&io.geometry).0[(self.generation % 2) as usize] {
+            io.write(Traffic::Manifest, location, &buffer)?;
         }
         Ok(())
     }
@@ -168,8 +168,8 @@ impl Manifest {
         let geometry = device.geometry();
         let (mut newest, mut wrong): (Option<Self>, Option<&str>) = (None, None);
         if geometry.conventional_zones > 0 && longest(&geometry) >= page_bytes(&geometry) as u64 {
-            for place in places(&geometry).0.concat() {
-                let Some(content) = read_place(device, &geometry, place)? else { continue };
+            for location in locations(&geometry).0.concat() {
+                let Some(content) = read_location(device, &geometry, location)? else { continue };
                 match Self::decode(&content, &geometry) {
                     Ok(found)
                         if newest.as_ref().is_none_or(|newest| newest.generation < found.generation) =>
@@ -198,8 +198,8 @@ impl Manifest {
     /// [`Error::Device`].
     pub fn is_last<D: ZonedDevice>(&self, device: &D) -> Result<bool> {
         let geometry = device.geometry();
-        for place in places(&geometry).0[((self.generation + 1) % 2) as usize] {
-            let content = read_place(device, &geometry, place)?;
+        for location in locations(&geometry).0[((self.generation + 1) % 2) as usize] {
+            let content = read_location(device, &geometry, location)?;
             let found = content.and_then(|content| Self::decode(&content, &geometry).ok());
             if found.is_none_or(|found| found.map != self.map || found.generation + 1 != self.generation) {
                 return Ok(false);
@@ -213,7 +213,7 @@ impl Manifest {
         let geometry = device.geometry();
         let zeros = AlignedBuffer::new(geometry.block_bytes as usize);
         let ends = [0, 1, geometry.zone_blocks - 2, geometry.zone_blocks - 1];
-        for block in places(&geometry).0.concat().into_iter().chain(ends) {
+        for block in locations(&geometry).0.concat().into_iter().chain(ends) {
             device.write(Block(block), &zeros)?;
         }
         Ok(device.flush()?)
@@ -233,10 +233,10 @@ fn shape(geometry: &Geometry) -> [u64; 5] {
 
 /// The content of a location, if it has a manifest with the correct checksum. An unreadable block is not an error,
 /// because there is another copy.
-fn read_place<D: ZonedDevice>(device: &D, geometry: &Geometry, place: u64) -> Result<Option<Vec<u8>>> {
+fn read_location<D: ZonedDevice>(device: &D, geometry: &Geometry, location: u64) -> Result<Option<Vec<u8>>> {
     let page = page_bytes(geometry);
     let mut front = AlignedBuffer::new(page);
-    match device.read(Block(place), &mut front) {
+    match device.read(Block(location), &mut front) {
         Ok(()) => {}
         Err(longma_zoned_device::DeviceError::Media { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
@@ -249,7 +249,7 @@ fn read_place<D: ZonedDevice>(device: &D, geometry: &Geometry, place: u64) -> Re
         return Ok(None);
     }
     let mut all = AlignedBuffer::new((bytes as usize).next_multiple_of(page));
-    match device.read(Block(place), &mut all) {
+    match device.read(Block(location), &mut all) {
         Ok(()) => {}
         Err(longma_zoned_device::DeviceError::Media { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),

@@ -106,7 +106,7 @@ impl MemTable {
     }
 }
 
-/// Whether no key is in a range. Some of these ranges make the standard map panic.
+/// Whether the bounds of a range exclude every key. `BTreeMap::range` panics for some of these ranges.
 pub fn is_empty_range(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match range {
         (Bound::Included(start), Bound::Included(end)) => start > end,

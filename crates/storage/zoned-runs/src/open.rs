@@ -180,7 +180,7 @@ impl<D: ZonedDevice> Store<D> {
             visible: AtomicU64::new(manifest.next_batch - 1),
             snapshots: Mutex::new(BTreeMap::new()),
         });
-        writer.take_over(&shared, &manifest)?;
+        writer.replay_log(&shared, &manifest)?;
         Ok((Self { shared, writer: Arc::new(Mutex::new(writer)) }, log))
     }
 }
@@ -198,7 +198,7 @@ pub enum Access {
 
 impl Writer {
     /// Replays the log, and writes its batches to a run unless the map is open for reading only.
-    fn take_over<D: ZonedDevice>(&mut self, shared: &Shared<D>, manifest: &Manifest) -> Result<()> {
+    fn replay_log<D: ZonedDevice>(&mut self, shared: &Shared<D>, manifest: &Manifest) -> Result<()> {
         if !self.is_read_only {
             // After a failed flush, the manifest may be readable but not durable.
             manifest.write(&shared.io)?;

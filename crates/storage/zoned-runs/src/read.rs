@@ -113,14 +113,14 @@ impl<D: ZonedDevice> Iter<D> {
             return Ok(None);
         }
         let io = &self.snapshot.shared.io;
-        let place = if ascending { &mut self.front } else { &mut self.back };
-        let end = match place {
+        let slot = if ascending { &mut self.front } else { &mut self.back };
+        let end = match slot {
             Some(end) => end,
             None => {
                 let start = if ascending { range.0 } else { range.1 };
                 let version = &self.snapshot.version;
                 let cursor = MergeCursor::of_version(io, version, self.snapshot.batch, ascending, start)?;
-                place.insert(End { cursor, is_used: false })
+                slot.insert(End { cursor, is_used: false })
             }
         };
         loop {

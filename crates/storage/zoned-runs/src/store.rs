@@ -241,11 +241,11 @@ impl<D: ZonedDevice> Store<D> {
             };
             for number in 0..index.len() {
                 let (page, pages) = index.pages_of(number);
-                let place = self.shared.io.place(table, page);
-                let read = self.shared.io.read(place.block, pages as usize);
-                match read.and_then(|bytes| self.shared.io.decode(&place, &bytes)) {
+                let address = self.shared.io.address(table, page);
+                let read = self.shared.io.read(address.block, pages as usize);
+                match read.and_then(|bytes| self.shared.io.decode(&address, &bytes)) {
                     Ok(block) => report.records += block.len() as u64,
-                    Err(error) => report.problems.push((Block(place.block), error.to_string())),
+                    Err(error) => report.problems.push((Block(address.block), error.to_string())),
                 }
                 report.blocks += 1;
             }

@@ -49,12 +49,12 @@ impl TableIndex {
     /// # Errors
     /// The fault.
     pub fn decode(
-        place: &BlockAddress,
+        address: &BlockAddress,
         table: &Table,
         bytes: &[u8],
     ) -> std::result::Result<Self, &'static str> {
         let content = bytes.get(..table.index_bytes as usize).ok_or("the index is longer than its pages")?;
-        if place.checksum(content) != table.checksum {
+        if address.checksum(content) != table.checksum {
             return Err("the checksum of the index is wrong");
         }
         Self::of_content(content, table.pages).ok_or("the index is not valid")

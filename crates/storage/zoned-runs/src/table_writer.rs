@@ -136,7 +136,7 @@ impl TableWriter {
     pub fn finish<D: ZonedDevice>(mut self, io: &Io<D>) -> Result<Arc<Table>> {
         self.end_block(io)?;
         let pages = self.pages;
-        let place = BlockAddress {
+        let address = BlockAddress {
             map: io.map,
             table: self.id,
             block: self.start + u64::from(pages) * io.page_blocks,
@@ -145,7 +145,7 @@ impl TableWriter {
         put_varint(&mut content, self.blocks);
         content.extend_from_slice(&self.index);
         content.extend_from_slice(&filter::build(&self.hashes));
-        let (checksum, index_bytes) = (place.checksum(&content), content.len() as u32);
+        let (checksum, index_bytes) = (address.checksum(&content), content.len() as u32);
         content.resize(content.len().next_multiple_of(io.page_bytes), 0);
         self.append(io, &content)?;
         self.write_buffer(io)?;

@@ -186,7 +186,7 @@ fn an_error_for_a_damaged_log_names_what_is_lost() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// The sectors that were not written before the power failed read as zeros, whichever they are.
+    /// Any subset of the sectors that were not flushed before the power failed reads as zeros.
     #[test]
     fn a_power_cut_that_loses_any_sectors_leaves_a_prefix_of_the_batches(
         is_small in any::<bool>(), seed in any::<u64>(), percent in prop::sample::select(vec![1, 10, 50, 95, 100]),

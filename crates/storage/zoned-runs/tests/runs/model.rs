@@ -193,8 +193,9 @@ fn a_blank_device_is_formatted_and_another_one_is_not() {
     assert!(matches!(error, Error::NotFormatted { .. }), "{error}");
 }
 
-/// Bytes written, space and reads stay near the prototype's: 3.7 bytes written and 1.32 of space a byte, 1.02 reads.
-/// `LONGMA_RUNS_RECORDS=4000000 LONGMA_RUNS_BUFFER_KIB=131072` repeats the prototype's measurement.
+/// Bytes written, space and reads stay near the prototype's: 3.7 bytes written and 1.32 bytes of space per byte of
+/// data, 1.02 reads per look-up. `LONGMA_RUNS_RECORDS=4000000 LONGMA_RUNS_BUFFER_KIB=131072` repeats the prototype's
+/// measurement.
 #[test]
 fn random_inserts_write_and_take_little_and_a_lookup_reads_one_block() {
     let records = campaign("LONGMA_RUNS_RECORDS", 150_000);
