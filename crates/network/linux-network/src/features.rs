@@ -25,7 +25,7 @@ pub struct Feature {
     pub name: String,
     /// Whether it can be changed.
     pub is_changeable: bool,
-    /// Whether it was requested. It is active when other settings allow it, too.
+    /// Whether the feature was requested. It becomes active only if other settings allow it.
     pub is_requested: bool,
     /// Whether it is active.
     pub is_active: bool,
@@ -82,7 +82,8 @@ fn halves(number: u64) -> [u32; 2] {
     [0, 4].map(|at| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]))
 }
 
-/// The features of an answer: for each 32 of them, the bits available, requested, active, and never changed.
+/// Decodes an answer, which has four words for each 32 features: the bits available, requested, active, and never
+/// changed.
 fn read(names: Vec<String>, words: &[u32]) -> Vec<Feature> {
     let blocks = words.get(2..).unwrap_or_default().chunks_exact(4);
     let blocks: Vec<&[u32]> = blocks.take(words[1] as usize).collect();
@@ -95,7 +96,7 @@ fn read(names: Vec<String>, words: &[u32]) -> Vec<Feature> {
     all.filter(|feature| !feature.name.is_empty()).collect()
 }
 
-/// The structure that requests features: for each 32 of them, the bits to change and their values.
+/// The structure that requests features, with two words for each 32 features: the bits to change and their values.
 fn requests(names: &[String], features: &[(&str, bool)]) -> io::Result<Vec<u32>> {
     let blocks = names.len().div_ceil(32);
     let mut words = vec![0u32; 2 + 2 * blocks];

@@ -102,7 +102,9 @@ fn compared(shown: &Links, own: &Links) -> Option<String> {
         match shown.get(name) {
             None => return Some(format!("it lacks {name}, which is interface {index} here")),
             Some((other, _)) if other != index => {
-                return Some(format!("its {name} is interface {other}, but the one here is {index}"));
+                return Some(format!(
+                    "its {name} is interface {other}, but here {name} is interface {index}"
+                ));
             }
             Some((_, Some(other))) if address.as_ref().is_some_and(|address| address != other) => {
                 return Some(format!("its {name} has another hardware address than the one here"));

@@ -39,9 +39,9 @@ const HEAD: usize = 4;
 /// A NAPI instance of an interface: usually one for each queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NapiInstance {
-    /// Its number. An instance that a driver creates again has another.
+    /// Number of the instance. It changes if the driver creates the instance again.
     pub id: u32,
-    /// ID of the thread that polls it, in the initial PID namespace, if there is one.
+    /// ID, in the initial PID namespace, of the thread that polls the instance; `None` if there is no thread.
     pub thread: Option<u32>,
     /// Its settings.
     pub values: NapiValues,
@@ -54,13 +54,13 @@ pub struct NapiValues {
     /// Number of polls without packets before interrupts are enabled again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defer_hard_irqs: Option<u32>,
-    /// Nanoseconds after which it is polled while interrupts are deferred.
+    /// Nanoseconds after which the instance is polled while interrupts are deferred.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gro_flush_timeout: Option<u64>,
     /// Maximum nanoseconds for which interrupts stay suspended while an application polls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irq_suspend_timeout: Option<u64>,
-    /// Whether a thread polls it: 0 or 1.
+    /// Whether a thread polls the instance: 0 or 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threaded: Option<u32>,
 }
@@ -72,7 +72,7 @@ pub struct NapiValues {
 pub fn get(interface: &str) -> io::Result<Vec<NapiInstance>> {
     let index = links::index_of(interface)?;
     let netdev = Netdev::open()?;
-    let found = netdev.ask(NAPI_GET, NLM_F_DUMP, &[number(NAPI_INTERFACE, index)])?;
+    let found = netdev.query(NAPI_GET, NLM_F_DUMP, &[number(NAPI_INTERFACE, index)])?;
     let mut instances: Vec<NapiInstance> =
         found.iter().filter_map(|attributes| instance(attributes, index)).collect();
     instances.sort_by_key(|instance| instance.id);
@@ -93,7 +93,7 @@ pub fn set(id: u32, values: &NapiValues) -> io::Result<()> {
         values.threaded.map(|is_on| number(NAPI_THREADED, is_on)),
     ];
     let attributes: Vec<DefaultNla> = all.into_iter().flatten().collect();
-    Netdev::open()?.ask(NAPI_SET, NLM_F_ACK, &attributes).map(drop)
+    Netdev::open()?.query(NAPI_SET, NLM_F_ACK, &attributes).map(drop)
 }
 
 /// A connection to the family of network devices.
@@ -108,14 +108,14 @@ impl Netdev {
         netlink.bind_auto()?;
         netlink.connect(&SocketAddr::new(0, 0))?;
         let control = Self { netlink, family: CONTROL };
-        let found = control.ask(GET_FAMILY, 0, &[DefaultNla::new(FAMILY_NAME, NETDEV.into())])?;
+        let found = control.query(GET_FAMILY, 0, &[DefaultNla::new(FAMILY_NAME, NETDEV.into())])?;
         let id = found.first().and_then(|family| value(family, FAMILY_ID));
         let family = id.and_then(|id| u16::try_from(id).ok()).ok_or(io::ErrorKind::Unsupported)?;
         Ok(Self { family, ..control })
     }
 
     /// Sends a command and collects the attributes of each answer.
-    fn ask(&self, command: u8, flags: u16, attributes: &[DefaultNla]) -> io::Result<Vec<Vec<DefaultNla>>> {
+    fn query(&self, command: u8, flags: u16, attributes: &[DefaultNla]) -> io::Result<Vec<Vec<DefaultNla>>> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | flags;
         let generic = Generic { family: self.family, command, attributes: attributes.into() };

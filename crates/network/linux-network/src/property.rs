@@ -1,5 +1,5 @@
-//! Reads and changes the properties of a driver by the interface of the kernel that has them: the ethtool ioctl or
-//! rtnetlink.
+//! Reads and changes properties of a network driver through the kernel interface that provides them: the ethtool ioctl
+//! or rtnetlink.
 
 use crate::ethtool::{self, DriverProperty};
 use crate::merge_sizes;

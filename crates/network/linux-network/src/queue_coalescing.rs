@@ -1,4 +1,4 @@
-//! Interrupt coalescing of single queues. Coalescing of the interface is written to all of them.
+//! Interrupt coalescing of single queues. A setting for the interface changes all of its queues.
 //!
 //! Source: Linux include/uapi/linux/ethtool.h (struct ethtool_per_queue_op, ethtool_coalesce), net/ethtool/ioctl.c.
 

@@ -76,13 +76,13 @@ fn responses(protocol: u8, extensions: ExtensionFlags, states: StateFlags) -> io
     let mut sockets = Vec::new();
     for (family, socket_id) in [(AF_INET, SocketId::new_v4()), (AF_INET6, SocketId::new_v6())] {
         let (extensions, states) = (extensions.clone(), states.clone());
-        ask(&netlink, InetRequest { family, protocol, extensions, states, socket_id })?;
+        send_request(&netlink, InetRequest { family, protocol, extensions, states, socket_id })?;
         while receive(&netlink, &mut sockets)? {}
     }
     Ok(sockets)
 }
 
-fn ask(netlink: &Netlink, request: InetRequest) -> io::Result<()> {
+fn send_request(netlink: &Netlink, request: InetRequest) -> io::Result<()> {
     let mut header = NetlinkHeader::default();
     header.flags = NLM_F_REQUEST | NLM_F_DUMP;
     let mut message = NetlinkMessage::new(header, SockDiagMessage::InetRequest(request).into());

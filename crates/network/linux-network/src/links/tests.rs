@@ -12,7 +12,7 @@ fn every_kind_of_difference_is_reported_and_equal_links_have_none() {
     assert_eq!(compared(&own, &own), None);
     for (shown, words) in [
         (links(&[("lo", 1, "00")]), "it lacks eth0"),
-        (links(&[("lo", 1, "00"), ("eth0", 3, "0a")]), "eth0 is interface 3, but the one here is 2"),
+        (links(&[("lo", 1, "00"), ("eth0", 3, "0a")]), "eth0 is interface 3, but here eth0 is interface 2"),
         (links(&[("lo", 1, "00"), ("eth0", 2, "0b")]), "another hardware address"),
         (links(&[("lo", 1, "00"), ("eth0", 2, "0a"), ("br0", 4, "0c")]), "it has br0"),
         (Links::new(), "it lacks"),
