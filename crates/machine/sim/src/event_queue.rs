@@ -126,17 +126,17 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum QueueOperation {
         Push(u64),
         Cancel(usize),
         Pop,
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<QueueOperation>> {
         let step = prop_oneof![
-            3 => (0u64..20).prop_map(Step::Push),
-            1 => any::<usize>().prop_map(Step::Cancel),
-            2 => Just(Step::Pop),
+            3 => (0u64..20).prop_map(QueueOperation::Push),
+            1 => any::<usize>().prop_map(QueueOperation::Cancel),
+            2 => Just(QueueOperation::Pop),
         ];
         proptest::collection::vec(step, 0..400)
     }
@@ -149,18 +149,18 @@ mod tests {
             let mut ids = Vec::new();
             for (event, step) in steps.into_iter().enumerate() {
                 match step {
-                    Step::Push(at) => {
+                    QueueOperation::Push(at) => {
                         let id = queue.push(Time::from_ps(at), event);
                         ids.push(id);
                         list.push((at, event, id));
                     }
-                    Step::Cancel(pick) if !ids.is_empty() => {
+                    QueueOperation::Cancel(pick) if !ids.is_empty() => {
                         let id = ids[pick % ids.len()];
                         let planned = list.iter().position(|e| e.2 == id).map(|i| list.remove(i).1);
                         prop_assert_eq!(queue.cancel(id), planned);
                     }
-                    Step::Cancel(_) => {}
-                    Step::Pop => {
+                    QueueOperation::Cancel(_) => {}
+                    QueueOperation::Pop => {
                         list.sort_by_key(|e| (e.0, e.1));
                         let first = (!list.is_empty()).then(|| list.remove(0));
                         let expected = first.map(|(at, event, _)| (Time::from_ps(at), event));

@@ -51,7 +51,7 @@ pub(crate) fn read_extended<T>(
         merged.remove(KEY);
         read(&merged, problems)
     });
-    // Warnings about the other machines, such as a source that only a replaced value cited, are not about this file.
+    // Drop warnings about the other machines, for example about a source that only a replaced value cited.
     problems.list.retain(|problem| problem.level == Level::Error || problem.span.start < text.len());
     (Some(result), combined)
 }

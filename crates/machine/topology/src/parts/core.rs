@@ -139,8 +139,8 @@ choice! {
         Blind = "blind",
         /// If its counter predicts no conflict.
         Counters = "counters",
-        /// If none of them is in its store set, the stores that it, or a load with the same table entry, conflicted
-        /// with earlier.
+        /// If none of them is in its store set: the stores that this load, or a load with the same table entry,
+        /// conflicted with earlier.
         StoreSets = "store-sets",
     }
 }
