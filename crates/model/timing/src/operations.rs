@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 
 /// Maps the address in a trace to the start of the access. An instruction that loads or stores one part of an unaligned
 /// value stays inside the aligned unit that contains the address, and is modelled as an access to the whole unit. A
-/// load of other bytes of that unit therefore waits for it.
+/// load of other bytes of that unit therefore waits for such a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AccessedUnit {
     /// Address bits to clear.

@@ -216,7 +216,7 @@ impl OutOfOrder {
             self.front.fetch_again(site.pc, store.known);
             issue = self.issue_refetched(operation, self.access_interval(operation, site.address));
         }
-        self.order.done(site.pc, passes);
+        self.order.learn_from_load(site.pc, passes);
         issue
     }
 

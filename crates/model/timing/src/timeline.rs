@@ -63,7 +63,7 @@ impl Timeline {
         &self.stack
     }
 
-    /// Loses every slot before `cycle` to `cause`.
+    /// Counts every slot before `cycle` as lost to `cause`.
     #[inline]
     pub fn wait(&mut self, cycle: u64, cause: Cause) {
         if cycle > self.cycle {
@@ -81,7 +81,7 @@ impl Timeline {
         }
     }
 
-    /// Like [`wait`](Self::wait), but charges up to `translation_cycles` of it to address translation.
+    /// Like [`wait`](Self::wait), but charges up to `translation_cycles` of the wait to address translation.
     #[inline]
     pub fn wait_for_memory(&mut self, cycle: u64, cause: Cause, translation_cycles: u32) {
         if translation_cycles > 0 {

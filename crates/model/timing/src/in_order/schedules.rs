@@ -100,7 +100,7 @@ pub(super) struct Schedule {
     pub events: Box<[Event]>,
     pub end: End,
     /// Schedules that followed this one, most recent first: a cache in front of the table.
-    behind: [Option<(BlockNumber, FetchState, ScheduleNumber)>; 2],
+    followers: [Option<(BlockNumber, FetchState, ScheduleNumber)>; 2],
     /// For an event that is a load, another result and the schedule that continues with it.
     alternatives: Vec<(u16, Data, ScheduleNumber)>,
 }
@@ -108,7 +108,7 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Creates a schedule without known successors.
     pub fn new(events: Box<[Event]>, end: End) -> Self {
-        Self { events, end, behind: [None; 2], alternatives: Vec::new() }
+        Self { events, end, followers: [None; 2], alternatives: Vec::new() }
     }
 
     /// The schedule that continues if event `event`, a load, has the result `data`.
@@ -150,13 +150,13 @@ impl Schedules {
     pub fn find(&mut self, before: Option<ScheduleNumber>, key: Key) -> Option<ScheduleNumber> {
         let Some(before) = before else { return self.by_key.get(&key).copied() };
         let schedule = &mut self.schedules[before.0 as usize];
-        for behind in schedule.behind.iter().flatten() {
-            if (behind.0, behind.1) == (key.block, key.fetching) {
-                return Some(behind.2);
+        for followers in schedule.followers.iter().flatten() {
+            if (followers.0, followers.1) == (key.block, key.fetching) {
+                return Some(followers.2);
             }
         }
         let number = *self.by_key.get(&key)?;
-        schedule.behind = [Some((key.block, key.fetching, number)), schedule.behind[0]];
+        schedule.followers = [Some((key.block, key.fetching, number)), schedule.followers[0]];
         Some(number)
     }
 

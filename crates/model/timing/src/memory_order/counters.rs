@@ -44,7 +44,7 @@ impl Order for Counters {
         *self.counter(pc) = 0;
     }
 
-    fn done(&mut self, pc: u64, passes: bool) {
+    fn learn_from_load(&mut self, pc: u64, passes: bool) {
         let counter = self.counter(pc);
         *counter = if passes { (*counter + 1).min(SATURATED) } else { 0 };
     }
@@ -61,7 +61,7 @@ mod tests {
         counters.store(0x104, 50);
         for _ in 0..SATURATED {
             assert_eq!(counters.wait(0x200), 70);
-            counters.done(0x200, true);
+            counters.learn_from_load(0x200, true);
         }
         assert_eq!(counters.wait(0x200), 0);
         assert_eq!(counters.wait(0x204), 70, "another load is not trained");
@@ -73,8 +73,8 @@ mod tests {
     fn a_conflicting_load_issues_again() {
         let mut counters = Counters::new(64);
         counters.store(0x100, 70);
-        (0..SATURATED).for_each(|_| counters.done(0x200, true));
-        counters.done(0x200, false);
+        (0..SATURATED).for_each(|_| counters.learn_from_load(0x200, true));
+        counters.learn_from_load(0x200, false);
         assert_eq!(counters.wait(0x200), 70);
     }
 }

@@ -27,7 +27,7 @@ trait Order {
 
     /// Trains after the load at `pc`. `passes` states whether all older stores to its address were known when its
     /// operands were ready.
-    fn done(&mut self, pc: u64, passes: bool);
+    fn learn_from_load(&mut self, pc: u64, passes: bool);
 }
 
 /// Rules by which loads pass stores.
@@ -101,12 +101,12 @@ impl MemoryOrder {
         }
     }
 
-    /// See [`Order::done`].
-    pub fn done(&mut self, pc: u64, passes: bool) {
+    /// See [`Order::learn_from_load`].
+    pub fn learn_from_load(&mut self, pc: u64, passes: bool) {
         match self {
             Self::Ideal | Self::Blind | Self::Conservative(_) => {}
-            Self::Counters(order) => order.done(pc, passes),
-            Self::StoreSets(order) => order.done(pc, passes),
+            Self::Counters(order) => order.learn_from_load(pc, passes),
+            Self::StoreSets(order) => order.learn_from_load(pc, passes),
         }
     }
 }

@@ -65,7 +65,7 @@ impl Order for StoreSets {
         *self.set(store) = Some(set);
     }
 
-    fn done(&mut self, _: u64, _: bool) {}
+    fn learn_from_load(&mut self, _: u64, _: bool) {}
 }
 
 #[cfg(test)]

@@ -27,15 +27,15 @@ const OPS: [(Op, u64, u64); 8] = [
 ];
 
 /// An operation with its registers and address.
-type Step = (usize, u8, u8, u8, u64);
+type RandomInstruction = (usize, u8, u8, u8, u64);
 
-fn steps() -> impl Strategy<Value = Vec<Step>> {
+fn steps() -> impl Strategy<Value = Vec<RandomInstruction>> {
     // A few overlapping locations, and the same a multiple of 2 KiB away. The base register is never written.
     let address = (0u64..3, 0u64..4).prop_map(|(place, part)| 0x10_0000 + 2048 * place + 4 * part);
     prop::collection::vec((0..OPS.len(), 4u8..8, 4u8..8, 4u8..8, address), 1..400)
 }
 
-fn program_of(steps: &[Step]) -> Program {
+fn program_of(steps: &[RandomInstruction]) -> Program {
     let instructions: Vec<Instruction> = steps
         .iter()
         .map(|&(index, d, j, k, _)| match OPS[index] {
@@ -47,7 +47,7 @@ fn program_of(steps: &[Step]) -> Program {
 }
 
 /// The cycle in which the last value is available if operations wait only for other values.
-fn earliest(steps: &[Step]) -> u64 {
+fn earliest(steps: &[RandomInstruction]) -> u64 {
     let (mut registers, mut memory, mut last) = ([0; 32], BTreeMap::new(), 0);
     for &(index, d, j, k, address) in steps {
         let (operation, cycles, bytes) = OPS[index];
@@ -85,7 +85,7 @@ proptest! {
     #[test]
     fn a_core_with_ample_resources_reaches_the_dataflow_limit(steps in steps()) {
         // A load of data from several stores waits for the cache, so each location is only written and read as a whole.
-        let aligned = |&(index, d, j, k, address): &Step| {
+        let aligned = |&(index, d, j, k, address): &RandomInstruction| {
             let index = match OPS[index].0 {
                 Op::LdW => 3,
                 Op::StW | Op::StB => 5,
@@ -93,7 +93,7 @@ proptest! {
             };
             (index, d, j, k, address & !7)
         };
-        let steps: Vec<Step> = steps.iter().map(aligned).collect();
+        let steps: Vec<RandomInstruction> = steps.iter().map(aligned).collect();
         let (program, earliest) = (program_of(&steps), earliest(&steps));
         let large = [
             ("rob_entries = 128", "rob_entries = 4096"),

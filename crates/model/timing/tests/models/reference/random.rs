@@ -14,12 +14,12 @@ use crate::program::{Program, core, op, units_of_the_file};
 const START: u64 = 0x1_0000;
 
 /// An operation with its registers and its address.
-type Step = (usize, u8, u8, u8, u64);
+type RandomInstruction = (usize, u8, u8, u8, u64);
 
 /// Blocks, the branch targets of some of them, and the outcome of each executed branch.
 #[derive(Clone, Debug)]
 pub struct Shape {
-    pub blocks: Vec<(Vec<Step>, Option<usize>)>,
+    pub blocks: Vec<(Vec<RandomInstruction>, Option<usize>)>,
     pub ways: Vec<bool>,
     /// Cost of the first access to a page, cycles.
     pub refill_cycles: u64,
@@ -131,7 +131,7 @@ impl Sizes {
 impl Shape {
     /// The executed instructions, and the same program for the models.
     pub fn run(&self) -> (Vec<Executed>, Program) {
-        let length = |(steps, target): &(Vec<Step>, Option<usize>)| {
+        let length = |(steps, target): &(Vec<RandomInstruction>, Option<usize>)| {
             (steps.len() + usize::from(target.is_some())) as u64
         };
         let starts: Vec<u64> = self
@@ -194,7 +194,7 @@ impl Shape {
     }
 }
 
-fn instruction(&(index, d, j, k, _): &Step) -> Instruction {
+fn instruction(&(index, d, j, k, _): &RandomInstruction) -> Instruction {
     match OPERATIONS[index].access {
         Access::Barrier => op(OPERATIONS[index].op, 0, 0, 0),
         Access::Load | Access::Store => op(OPERATIONS[index].op, d, j, 0),
@@ -202,7 +202,7 @@ fn instruction(&(index, d, j, k, _): &Step) -> Instruction {
     }
 }
 
-fn execute(&(index, d, j, k, address): &Step, pc: u64) -> Executed {
+fn execute(&(index, d, j, k, address): &RandomInstruction, pc: u64) -> Executed {
     let operation = &OPERATIONS[index];
     let (own, integer) =
         (|register| Some((operation.file, register)), |register| Some((File::Integer, register)));
