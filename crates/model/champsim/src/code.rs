@@ -15,7 +15,8 @@ pub const MAX_SITES: usize = 4 << 20;
 
 /// Where the first instruction is placed.
 const BASE: u64 = 0x1_0000;
-/// An instruction of x86-64 has at most this many bytes. Between addresses that are further apart, code was not executed.
+/// Maximum length of an x86-64 instruction, bytes. If two addresses are further apart, the code in between was not
+/// executed.
 const MAX_INSTRUCTION_BYTES: u64 = 15;
 /// Longer gaps in the code are shortened to this.
 const MAX_GAP_BYTES: u64 = 1 << 20;
@@ -66,7 +67,7 @@ pub struct Code {
 }
 
 impl Code {
-    /// Reads a whole trace and places its code.
+    /// Reads a whole trace and assigns addresses to its code.
     ///
     /// # Errors
     /// The trace cannot be read, is empty or has more than [`MAX_SITES`] addresses.
@@ -86,7 +87,7 @@ impl Code {
         if code.sites.is_empty() {
             return Err(CodeError::Empty);
         }
-        code.place();
+        code.assign_addresses();
         Ok(code)
     }
 
@@ -116,9 +117,9 @@ impl Code {
         Ok(())
     }
 
-    /// Gives each site its address: in the order of the trace's addresses, and without gaps where one instruction may
-    /// follow another.
-    fn place(&mut self) {
+    /// Assigns an address to each site: in the order of the trace's addresses, and without gaps where one instruction
+    /// may follow another.
+    fn assign_addresses(&mut self) {
         let (mut next, mut before) = (BASE, None::<u64>);
         for (&ip, site) in &mut self.sites {
             let gap = before.map_or(0, |before| ip - before);

@@ -9,7 +9,7 @@ use std::{
 use crate::instruction::{Instruction, RECORD_BYTES, RecordError};
 
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-/// Beginnings of files in other compressed formats, and the programs that read them.
+/// Magic numbers of other compressed formats, and the programs that decompress them.
 const OTHERS: [(&[u8], &str); 3] =
     [(&[0xfd, b'7', b'z', b'X', b'Z', 0], "xz"), (&[0x1f, 0x8b], "gzip"), (b"BZh", "bzip2")];
 

@@ -3,11 +3,11 @@
 /// The size of a record in bytes.
 pub const RECORD_BYTES: usize = 64;
 
-/// The register that ChampSim takes for the stack pointer.
+/// ChampSim's number of the stack pointer.
 pub(crate) const STACK_POINTER: u8 = 6;
 /// The register that ChampSim takes for the flags.
 pub(crate) const FLAGS: u8 = 25;
-/// The register that ChampSim takes for the instruction pointer. Instructions that write it are branches.
+/// ChampSim's number of the instruction pointer. Instructions that write this register are branches.
 pub(crate) const INSTRUCTION_POINTER: u8 = 26;
 
 /// An executed instruction. Register 0 and address 0 mean none.

@@ -182,7 +182,7 @@ mod tests {
         let body = replay.block(BlockNumber(0));
         assert_eq!(body.instructions[2].imm, -8, "the branch leads to the beginning of its block");
         let end = replay.block(BlockNumber(1));
-        assert_eq!(end.start, body.start + 12, "a branch that is not taken continues behind it");
+        assert_eq!(end.start, body.start + 12, "execution continues after a branch that is not taken");
         assert_eq!((end.instructions[1].d, end.instructions[1].j), (0, 1), "a return is one");
     }
 

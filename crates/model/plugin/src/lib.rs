@@ -1,7 +1,8 @@
-//! Models of a user's own, as sandboxed WebAssembly modules.
+//! User-defined models as sandboxed WebAssembly modules.
 //!
-//! A module depends on its inputs alone: it can import only the functions that this crate provides, and it has no
-//! clock, no files and no random numbers. So a result is reproducible as long as the module is part of its key.
+//! The results of a module depend only on its inputs: a module can import only the functions that this crate provides,
+//! and it has no clock, no files and no random numbers. A simulation result is therefore reproducible if its key
+//! includes the module.
 
 mod prefetcher;
 mod sandbox;

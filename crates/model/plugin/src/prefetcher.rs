@@ -138,7 +138,7 @@ impl PrefetcherPlugin {
         self.store.data_mut().data.count = 0;
     }
 
-    /// The first failure of the module, since which it predicts nothing.
+    /// The first failure of the module. After it, the module predicts nothing.
     pub fn failure(&self) -> Option<&PluginError> {
         self.failure.as_ref()
     }

@@ -57,7 +57,7 @@ pub(crate) fn load<T>(bytes: &[u8], data: T) -> Result<(Module, Store<State<T>>)
 
 /// Allows the next call its instructions.
 pub(crate) fn refuel<T>(store: &mut Store<State<T>>) {
-    // It fails only without fuel metering, which `load` enables.
+    // `set_fuel` fails only without fuel metering, which `load` enables.
     let _ = store.set_fuel(MAX_INSTRUCTIONS);
 }
 

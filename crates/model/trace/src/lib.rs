@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(
             (middle, executed),
             (5, 20),
-            "a part ends behind the record that contains its last instruction"
+            "a part ends after the record that contains its last instruction"
         );
         let (end, executed) = trace.first_instructions(middle, 1000);
         assert_eq!((end, executed), (trace.words(), 20));
