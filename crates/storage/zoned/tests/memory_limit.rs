@@ -105,7 +105,7 @@ fn within_the_limit(test: &str, setting: Setting, load: impl FnOnce(Store<FileDe
     let _ = child.try_wait();
     let peak = usage.ru_maxrss as u64 * 1024;
     println!("{test}: {} MiB of {} MiB", peak >> 20, limit >> 20);
-    assert_eq!(status, 0, "the load failed, or was killed for want of memory");
+    assert_eq!(status, 0, "the load failed, or was killed for lack of memory");
     assert!(peak <= limit, "{} MiB of memory instead of at most {} MiB", peak >> 20, limit >> 20);
 }
 

@@ -44,7 +44,7 @@ enum Read {
 }
 
 #[derive(Clone, Debug)]
-enum Step {
+enum TransactionOperation {
     Begin(usize),
     Read(usize, Read),
     /// A change of a key by a transaction, or directly. `None` deletes it.
@@ -65,7 +65,7 @@ fn bounds() -> impl Strategy<Value = Range> {
     (bound(), bound())
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TransactionOperation> {
     let read = prop_oneof![
         (0..24u8).prop_map(Read::Get),
         (0..24u8).prop_map(Read::Contains),
@@ -74,12 +74,12 @@ fn step() -> impl Strategy<Value = Step> {
     ];
     let change = (prop::option::of(0..3usize), 0..24u8, prop::option::of(any::<u8>()));
     prop_oneof![
-        2 => (0..3usize).prop_map(Step::Begin),
-        4 => (0..3usize, read).prop_map(|(slot, read)| Step::Read(slot, read)),
-        6 => change.prop_map(|(slot, key, value)| Step::Change(slot, key, value)),
-        2 => (0..3usize).prop_map(Step::Commit),
-        1 => (0..3usize).prop_map(Step::Discard),
-        1 => Just(Step::Checkpoint),
+        2 => (0..3usize).prop_map(TransactionOperation::Begin),
+        4 => (0..3usize, read).prop_map(|(slot, read)| TransactionOperation::Read(slot, read)),
+        6 => change.prop_map(|(slot, key, value)| TransactionOperation::Change(slot, key, value)),
+        2 => (0..3usize).prop_map(TransactionOperation::Commit),
+        1 => (0..3usize).prop_map(TransactionOperation::Discard),
+        1 => Just(TransactionOperation::Checkpoint),
     ]
 }
 
@@ -188,7 +188,7 @@ proptest! {
         let mut running: [Option<Running>; 3] = [None, None, None];
         for step in steps {
             match step {
-                Step::Begin(slot) => {
+                TransactionOperation::Begin(slot) => {
                     running[slot] = Some(Running {
                         transaction: map.transaction(),
                         then: model.clone(),
@@ -196,13 +196,13 @@ proptest! {
                         reads: Vec::new(),
                     });
                 }
-                Step::Read(slot, read) => {
+                TransactionOperation::Read(slot, read) => {
                     let Some(own) = &mut running[slot] else { continue };
                     let sees = with(own.then.clone(), &own.writes);
                     prop_assert_eq!(read_of(&own.transaction, &read), expected(&sees, &read));
                     own.reads.push((read, own.writes.clone()));
                 }
-                Step::Change(slot, number, new) => {
+                TransactionOperation::Change(slot, number, new) => {
                     let (key, new) = (key(number), new.map(value));
                     let own = slot.map(|slot| &mut running[slot]);
                     match (own, &new) {
@@ -224,7 +224,7 @@ proptest! {
                         }
                     }
                 }
-                Step::Commit(slot) => {
+                TransactionOperation::Commit(slot) => {
                     let Some(own) = running[slot].take() else { continue };
                     let (must, may) = (own.would_differ(&model), own.may_differ(&model));
                     match own.transaction.commit() {
@@ -236,8 +236,8 @@ proptest! {
                         Err(error) => prop_assert!(false, "{}", error),
                     }
                 }
-                Step::Discard(slot) => running[slot] = None,
-                Step::Checkpoint => map.checkpoint().unwrap(),
+                TransactionOperation::Discard(slot) => running[slot] = None,
+                TransactionOperation::Checkpoint => map.checkpoint().unwrap(),
             }
             let rows: Model = map.iter().map(|row| row.unwrap().to_pair()).collect();
             prop_assert_eq!(&rows, &model);

@@ -169,7 +169,7 @@ impl Page {
     }
 
     /// The offsets of the values and of the deletion bits in a fixed-length layout.
-    fn fixed_places(&self, key: u16, value: u16) -> (usize, usize) {
+    fn fixed_offsets(&self, key: u16, value: u16) -> (usize, usize) {
         let capacity = fixed_capacity(self.bytes.len(), key.into(), value.into());
         let values = HEADER_BYTES + capacity * usize::from(key);
         (values, values + capacity * usize::from(value))
@@ -179,7 +179,7 @@ impl Page {
     pub fn value(&self, index: usize) -> Value<'_> {
         match self.layout {
             Layout::Fixed { key, value } => {
-                let (values, deleted) = self.fixed_places(key, value);
+                let (values, deleted) = self.fixed_offsets(key, value);
                 if self.bytes[deleted + index / 8] & (1 << (index % 8)) != 0 {
                     return Value::Deleted;
                 }
@@ -285,7 +285,7 @@ impl Page {
         if count == fixed_capacity(self.bytes.len(), keys, values) {
             return false;
         }
-        let (values_at, deleted_at) = self.fixed_places(keys as u16, values as u16);
+        let (values_at, deleted_at) = self.fixed_offsets(keys as u16, values as u16);
         let shift = |bytes: &mut [u8], start: usize, each: usize| {
             let at = start + index * each;
             bytes.copy_within(at..start + count * each, at + each);
@@ -397,7 +397,7 @@ impl Page {
                 Value::Deleted => true,
             };
             if same {
-                let (values_at, deleted_at) = self.fixed_places(key, each);
+                let (values_at, deleted_at) = self.fixed_offsets(key, each);
                 self.store_fixed(index, value, (values_at, deleted_at, each.into()));
                 return true;
             }
@@ -417,7 +417,7 @@ impl Page {
         let count = self.count();
         match self.layout {
             Layout::Fixed { key, value } => {
-                let (values_at, deleted_at) = self.fixed_places(key, value);
+                let (values_at, deleted_at) = self.fixed_offsets(key, value);
                 for (start, each) in [(HEADER_BYTES, usize::from(key)), (values_at, usize::from(value))] {
                     let at = start + index * each;
                     self.bytes.copy_within(at + each..start + count * each, at);

@@ -195,7 +195,7 @@ impl Campaign {
         self.losses += u64::from(!wrong.is_empty());
         match wrong.iter().find(|key| !is_named(key)) {
             None => Ok(()),
-            Some(key) => Err(format!("a repair lost {key:?} without a word: {report:?}, {head:?}")),
+            Some(key) => Err(format!("a repair lost {key:?} without reporting it: {report:?}, {head:?}")),
         }
     }
 }

@@ -193,7 +193,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
             if !self.found.zones.contains(&self.at.zone) {
                 self.found.zones.push(self.at.zone);
             }
-            match self.look(self.at)? {
+            match self.examine(self.at)? {
                 PartState::Part(part, content, checksum) => self.accept_part(&part, &content, checksum),
                 PartState::Damaged(what, Some(part)) => {
                     self.record_damage(what, Some(part.batch));
@@ -295,7 +295,7 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
     }
 
     /// Determines the state of a position.
-    fn look(&self, at: Position) -> Result<PartState> {
+    fn examine(&self, at: Position) -> Result<PartState> {
         let geometry = &self.io.geometry;
         let zone = ZoneNumber(at.zone);
         let damaged = |what: String| Ok(PartState::Damaged(what, None));
@@ -321,7 +321,10 @@ impl<D: ZonedDevice> JournalReader<'_, D> {
             Err(what) => return damaged(what),
         };
         if part.id != self.id || part.sequence != at.sequence {
-            return damaged(format!("journal part {} is in place of part {}", part.sequence, at.sequence));
+            return damaged(format!(
+                "journal part {} was found where part {} was expected",
+                part.sequence, at.sequence
+            ));
         }
         if self.is_chained && part.chain != at.chain {
             return damaged("it does not follow the part before it".into());

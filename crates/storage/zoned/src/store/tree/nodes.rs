@@ -111,7 +111,8 @@ impl InnerSlot {
         }
         let record = io.read_inner(self.home(), self.checksum())?;
         if let Some(level) = self.level.filter(|&level| level != record.level) {
-            let what = format!("a node of level {} is in place of one of level {level}", record.level);
+            let what =
+                format!("found a node of level {} where a node of level {level} was expected", record.level);
             return Err(damaged(self.home(), what));
         }
         io.has_room_for_inner(self.home())?;

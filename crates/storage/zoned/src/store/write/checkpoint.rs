@@ -189,7 +189,7 @@ impl Checkpoint {
         if slot.home() == UNWRITTEN {
             let in_place = (!body.leaf.is_filled(FULL_FACTOR)).then_some(Slot::Leaf);
             let stream = if slot.relocated.load(Ordering::Relaxed) { Stream::Moved } else { Stream::Hot };
-            let home = self.place(io, space, in_place, stream)?;
+            let home = self.allocate(io, space, in_place, stream)?;
             let fill = |node: &mut [u8]| body.leaf.encode(node, home, generation, 0);
             let checksum = self.output.add(io, Traffic::Leaf, home, fill)?;
             slot.leaf_checksum.store(checksum, Ordering::Release);
@@ -198,7 +198,7 @@ impl Checkpoint {
             written += 1;
         }
         if let (UNWRITTEN, Some(log)) = (slot.log_home(), &body.log) {
-            let home = self.place(io, space, Some(Slot::Log), Stream::Hot)?;
+            let home = self.allocate(io, space, Some(Slot::Log), Stream::Hot)?;
             let base = slot.leaf_checksum.load(Ordering::Acquire);
             let fill = |node: &mut [u8]| log.encode(node, home, generation, base);
             let checksum = self.output.add(io, Traffic::Log, home, fill)?;
@@ -221,7 +221,7 @@ impl Checkpoint {
         let full = inner.used() as f64 >= InnerRecord::room(io.node_bytes) as f64 * FULL_FACTOR;
         let is_head = inner.level % 2 == 1;
         let in_place = (is_head || !full).then_some(Slot::Inner);
-        let home = self.place(io, space, in_place, Stream::Cold)?;
+        let home = self.allocate(io, space, in_place, Stream::Cold)?;
         let traffic = Traffic::of_level(inner.level);
         let level = inner.level;
         let fill = |node: &mut [u8]| InnerRecord::encode(level, inner.entries(), node, home, generation);
@@ -233,7 +233,7 @@ impl Checkpoint {
 
     /// Allocates blocks for a node: a conventional slot if `in_place` is given and a slot is free, or else space in a
     /// sequential zone.
-    fn place<D: ZonedDevice>(
+    fn allocate<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
         space: &mut Space,
