@@ -152,7 +152,7 @@ fn a_later_flush_does_not_undo_a_failed_one() {
 
 /// A step of a random test.
 #[derive(Clone, Debug)]
-enum Step {
+enum DeviceOperation {
     Write(u64, u8),
     Append(u32, u8),
     Reset(u32),
@@ -160,13 +160,13 @@ enum Step {
     Flush,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = DeviceOperation> {
     prop_oneof![
-        4 => (0..8u64, any::<u8>()).prop_map(|(block, byte)| Step::Write(block, byte)),
-        8 => (1..5u32, any::<u8>()).prop_map(|(zone, byte)| Step::Append(zone, byte)),
-        2 => (1..5u32).prop_map(Step::Reset),
-        1 => (1..5u32).prop_map(Step::Finish),
-        2 => Just(Step::Flush),
+        4 => (0..8u64, any::<u8>()).prop_map(|(block, byte)| DeviceOperation::Write(block, byte)),
+        8 => (1..5u32, any::<u8>()).prop_map(|(zone, byte)| DeviceOperation::Append(zone, byte)),
+        2 => (1..5u32).prop_map(DeviceOperation::Reset),
+        1 => (1..5u32).prop_map(DeviceOperation::Finish),
+        2 => Just(DeviceOperation::Flush),
     ]
 }
 
@@ -184,11 +184,11 @@ proptest! {
         for step in steps {
             // Steps rejected by the zone rules change nothing.
             let _ = match step {
-                Step::Write(at, byte) => device.write(Block(at), &block(byte)),
-                Step::Append(zone, byte) => device.append(ZoneNumber(zone), &block(byte)).map(|_| ()),
-                Step::Reset(zone) => device.reset(ZoneNumber(zone)),
-                Step::Finish(zone) => device.finish(ZoneNumber(zone)),
-                Step::Flush => device.flush(),
+                DeviceOperation::Write(at, byte) => device.write(Block(at), &block(byte)),
+                DeviceOperation::Append(zone, byte) => device.append(ZoneNumber(zone), &block(byte)).map(|_| ()),
+                DeviceOperation::Reset(zone) => device.reset(ZoneNumber(zone)),
+                DeviceOperation::Finish(zone) => device.finish(ZoneNumber(zone)),
+                DeviceOperation::Flush => device.flush(),
             };
         }
         let now = device.cut();

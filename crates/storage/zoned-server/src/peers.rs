@@ -8,9 +8,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 /// The time limit for clients to read their last replies when the server ends.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// The time to wait until an evicted client's thread has ended.
-const EVICTION: Duration = Duration::from_millis(100);
+const LAST_REPLIES_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time limit for the end of an evicted client's thread.
+const EVICTION_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// A connected client, as the accepting thread sees it.
 pub(crate) struct Peer {
@@ -46,12 +46,12 @@ impl Peers {
 
     /// Ends the connection of the client that has been connected longest without authenticating, so that clients
     /// without the password cannot use up the limit.
-    pub fn evict_stranger(&self) {
+    pub fn evict_unauthenticated(&self) {
         let mut peers = self.peers.lock().ignore_poison();
         let before = peers.len();
         if let Some(stranger) = peers.values().find(|peer| !peer.is_admitted.load(Ordering::Relaxed)) {
             let _ = stranger.socket.shutdown(Shutdown::Both);
-            let deadline = Instant::now() + EVICTION;
+            let deadline = Instant::now() + EVICTION_TIMEOUT;
             while peers.len() == before {
                 let Some(left) = deadline.checked_duration_since(Instant::now()) else { return };
                 peers = self.is_gone.wait_timeout(peers, left).ignore_poison().0;
@@ -63,7 +63,7 @@ impl Peers {
     pub fn end(&self) {
         let mut peers = self.peers.lock().ignore_poison();
         peers.values().for_each(|peer| _ = peer.socket.shutdown(Shutdown::Read));
-        let deadline = Instant::now() + FAREWELL;
+        let deadline = Instant::now() + LAST_REPLIES_TIMEOUT;
         while !peers.is_empty() {
             match deadline.checked_duration_since(Instant::now()) {
                 Some(left) => peers = self.is_gone.wait_timeout(peers, left).ignore_poison().0,

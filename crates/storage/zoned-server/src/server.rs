@@ -117,7 +117,7 @@ impl Server {
                 last_id += 1;
                 let is_admitted = AtomicBool::new(shared.password.is_none());
                 let peer = Arc::new(Peer { id: last_id, socket: Arc::new(socket), is_admitted });
-                welcome(scope, &shared, &peers, peer, tls.as_ref());
+                start_client(scope, &shared, &peers, peer, tls.as_ref());
             }
             drop(self.listener);
             peers.end();
@@ -161,7 +161,7 @@ fn accept(listener: &TcpListener, spare: &mut Option<File>, refused: &AtomicU64)
 }
 
 /// Starts a thread for a client, or refuses the client.
-fn welcome<'scope, D: ZonedDevice>(
+fn start_client<'scope, D: ZonedDevice>(
     scope: &'scope thread::Scope<'scope, '_>,
     shared: &'scope Shared<D>,
     peers: &'scope Peers,
@@ -176,7 +176,7 @@ fn welcome<'scope, D: ZonedDevice>(
         }
     };
     if peers.len() >= shared.limits.clients {
-        peers.evict_stranger();
+        peers.evict_unauthenticated();
     }
     if peers.len() >= shared.limits.clients {
         return refuse("max number of clients reached: try again later");

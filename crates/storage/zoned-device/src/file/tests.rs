@@ -23,19 +23,19 @@ fn geometry() -> Geometry {
 
 /// An operation on a device. Each one either has an effect or is rejected.
 #[derive(Clone, Copy, Debug)]
-enum Step {
+enum DeviceOperation {
     Append(u32, u64),
     Reset(u32),
     Finish(u32),
     Flush,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = DeviceOperation> {
     prop_oneof![
-        8 => (1..4u32, 1..4u64).prop_map(|(zone, blocks)| Step::Append(zone, blocks)),
-        2 => (1..4u32).prop_map(Step::Reset),
-        1 => (1..4u32).prop_map(Step::Finish),
-        3 => Just(Step::Flush),
+        8 => (1..4u32, 1..4u64).prop_map(|(zone, blocks)| DeviceOperation::Append(zone, blocks)),
+        2 => (1..4u32).prop_map(DeviceOperation::Reset),
+        1 => (1..4u32).prop_map(DeviceOperation::Finish),
+        3 => Just(DeviceOperation::Flush),
     ]
 }
 
@@ -100,36 +100,36 @@ fn content(byte: u8, blocks: u64) -> Vec<u8> {
 }
 
 /// Runs a step and applies it to the expected state.
-fn run(device: &FileDevice, step: Step, byte: u8, expected: &mut [Expected; 4]) {
+fn run(device: &FileDevice, step: DeviceOperation, byte: u8, expected: &mut [Expected; 4]) {
     match step {
-        Step::Append(zone, blocks) => {
+        DeviceOperation::Append(zone, blocks) => {
             let data = content(byte, blocks);
             if device.append(ZoneNumber(zone), &data).is_ok() {
                 expected[zone as usize].written.extend(vec![data[0]; blocks as usize]);
             }
         }
-        Step::Reset(zone) => {
+        DeviceOperation::Reset(zone) => {
             device.reset(ZoneNumber(zone)).unwrap();
             let resets = device.zone(ZoneNumber(zone)).unwrap().resets.unwrap();
             if resets > expected[zone as usize].resets {
                 expected[zone as usize] = Expected { resets, ..Expected::default() };
             }
         }
-        Step::Finish(zone) => {
+        DeviceOperation::Finish(zone) => {
             let was_full = device.zone(ZoneNumber(zone)).unwrap().condition == Condition::Full;
             if device.finish(ZoneNumber(zone)).is_ok() && !was_full {
                 let zone = &mut expected[zone as usize];
                 (zone.finished, zone.safe) = (true, zone.written.len());
             }
         }
-        Step::Flush => {
+        DeviceOperation::Flush => {
             device.flush().unwrap();
             expected.iter_mut().for_each(|zone| zone.safe = zone.written.len());
         }
     }
 }
 
-/// The written blocks that a device still has after a power cut. Some of it may be lost in another power cut.
+/// The written blocks that a device still has after a power cut. Some of these blocks may be lost in another power cut.
 fn found(device: &FileDevice, mut expected: [Expected; 4]) -> [Expected; 4] {
     for (zone, expected) in device.zones().unwrap().iter().zip(&mut expected).skip(1) {
         if !expected.finished {
@@ -195,7 +195,7 @@ proptest! {
             run(&device, *step, number as u8 + 1, &mut expected);
         }
         device.flush().unwrap();
-        for (number, step) in more.iter().filter(|step| matches!(step, Step::Append(..))).enumerate() {
+        for (number, step) in more.iter().filter(|step| matches!(step, DeviceOperation::Append(..))).enumerate() {
             run(&device, *step, number as u8 + 101, &mut expected);
         }
         std::mem::forget(device);

@@ -138,7 +138,7 @@ impl KernelDevice {
     }
 
     /// The file that contains a zone, and the byte offset of a block in it.
-    fn place(&self, zone: ZoneNumber, offset: u64) -> (&Member, u64) {
+    fn locate(&self, zone: ZoneNumber, offset: u64) -> (&Member, u64) {
         let block_bytes = u64::from(self.geometry.block_bytes);
         let byte = |zone: u32| (u64::from(zone) * self.geometry.zone_blocks + offset) * block_bytes;
         match &self.conventional {
@@ -165,7 +165,7 @@ impl KernelDevice {
     }
 
     fn report(&self, zone: ZoneNumber) -> Result<Zone, DeviceError> {
-        let (member, byte) = self.place(zone, 0);
+        let (member, byte) = self.locate(zone, 0);
         let reported = zone_ioctls::report(&member.file, byte / SECTOR_BYTES, 1);
         let reported = reported.map_err(|errno| member.host(Operation::Report, errno.into()))?;
         let first = reported.first().ok_or_else(|| member.not_usable("reports fewer zones than before"))?;
@@ -202,7 +202,7 @@ impl KernelDevice {
     /// Translates a system error for a zone.
     fn explain(&self, operation: Operation, span: Span, error: io::Error) -> DeviceError {
         let zone = span.zone;
-        let (member, _) = self.place(zone, 0);
+        let (member, _) = self.locate(zone, 0);
         let block = Block(self.geometry.start(zone).0 + span.offset);
         match error.raw_os_error() {
             Some(libc::ETOOMANYREFS) => {
@@ -244,7 +244,7 @@ impl KernelDevice {
     /// Writes to a sequential zone whose lock the caller holds.
     fn write_held(&self, span: Span, data: &[u8]) -> Result<(), DeviceError> {
         let pointer = &self.pointer(span.zone).at;
-        let (member, byte) = self.place(span.zone, span.offset);
+        let (member, byte) = self.locate(span.zone, span.offset);
         let capacity_blocks = self.geometry.zone_capacity_blocks;
         let Span { zone, offset, count } = span;
         // Reject the whole write here; the kernel would perform its first pieces.
@@ -280,7 +280,7 @@ impl KernelDevice {
         self.check_sequential(zone, operation)?;
         let pointer = self.pointer(zone);
         let _changing = pointer.hold();
-        let (member, byte) = self.place(zone, 0);
+        let (member, byte) = self.locate(zone, 0);
         let sectors = self.geometry.zone_blocks * u64::from(self.geometry.block_bytes) / SECTOR_BYTES;
         match zone_ioctls::command(&member.file, command, byte / SECTOR_BYTES, sectors) {
             Ok(()) => {
@@ -321,7 +321,7 @@ impl ZonedDevice for KernelDevice {
 
     fn zones(&self) -> Result<Vec<Zone>, DeviceError> {
         let first = ZoneNumber(self.geometry.conventional_zones);
-        let (member, byte) = self.place(first, 0);
+        let (member, byte) = self.locate(first, 0);
         let count = self.geometry.sequential_zones as usize;
         let reported = zone_ioctls::report(&member.file, byte / SECTOR_BYTES, count);
         let reported = reported.map_err(|errno| member.host(Operation::Report, errno.into()))?;
@@ -339,7 +339,7 @@ impl ZonedDevice for KernelDevice {
         if known.is_empty() {
             return Ok(());
         }
-        let (member, byte) = self.place(span.zone, span.offset);
+        let (member, byte) = self.locate(span.zone, span.offset);
         let read = if AlignedBuffer::is_aligned(known) {
             member.file.read_exact_at(known, byte)
         } else {
@@ -355,7 +355,7 @@ impl ZonedDevice for KernelDevice {
             let _changing = self.pointer(span.zone).hold();
             return self.write_held(span, data);
         }
-        let (member, byte) = self.place(span.zone, span.offset);
+        let (member, byte) = self.locate(span.zone, span.offset);
         aligned(data, |data| member.file.write_all_at(data, byte))
             .map_err(|error| self.explain(Operation::Write, span, error))
     }
@@ -418,7 +418,7 @@ impl ZonedDevice for KernelDevice {
                 self.read(read.block, read.buffer)?;
                 continue;
             }
-            let (member, at) = self.place(span.zone, span.offset);
+            let (member, at) = self.locate(span.zone, span.offset);
             spans.push(span);
             transfers.push(Transfer { file: member.file.as_raw_fd(), at, bytes: Bytes::Read(read.buffer) });
         }
@@ -442,7 +442,7 @@ impl ZonedDevice for KernelDevice {
                 if !conventional || !apart || !AlignedBuffer::is_aligned(write.data) {
                     break;
                 }
-                let (member, at) = self.place(span.zone, span.offset);
+                let (member, at) = self.locate(span.zone, span.offset);
                 transfers.push(Transfer {
                     file: member.file.as_raw_fd(),
                     at,

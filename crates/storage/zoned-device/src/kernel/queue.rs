@@ -73,8 +73,8 @@ impl Queue {
                 Ok(_) => {}
                 Err(error)
                     if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
-                // The kernel may still write to the caller's memory, and there is no way to wait for it.
-                Err(error) => end_the_process(&error),
+                // The kernel may still write to the caller's memory, and nothing tells when it has finished.
+                Err(error) => abort_process(&error),
             }
             for completion in self.ring.completion() {
                 under_way -= 1;
@@ -124,7 +124,7 @@ fn entry(transfer: &mut Transfer<'_>, done: usize) -> io_uring::squeue::Entry {
 }
 
 /// Aborts the process. Otherwise the kernel could write to memory that has been reused.
-fn end_the_process(error: &io::Error) -> ! {
+fn abort_process(error: &io::Error) -> ! {
     eprintln!("longma: io_uring stopped working: {error}");
     std::process::abort();
 }
@@ -135,7 +135,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn many_transfers_all_happen_and_a_short_file_is_an_error() {
+    fn all_of_many_transfers_complete_and_a_short_file_is_an_error() {
         let Ok(mut queue) = Queue::new() else {
             // io_uring is not permitted here. The kernel device then performs transfers one at a time.
             return;

@@ -119,21 +119,21 @@ impl<D: Emulated> ModelledDevice<D> {
     }
 
     /// The zone that contains `block`, and the byte offset in it.
-    fn place(&self, block: Block) -> (ZoneNumber, u64) {
+    fn locate(&self, block: Block) -> (ZoneNumber, u64) {
         let geometry = self.inner.geometry();
         let zone = geometry.zone_of(block);
         (zone, self.bytes(block.0 - geometry.start(zone).0))
     }
 
     fn time_read(&self, clock: &mut Clock, block: Block, bytes: usize) -> Time {
-        let ((zone, byte), now) = (self.place(block), clock.now);
+        let ((zone, byte), now) = (self.locate(block), clock.now);
         let end = clock.dies.read(now, zone, byte, bytes as u64, self.wear(zone));
         clock.latencies.read.record(since(now, end).ps());
         end
     }
 
     fn time_write(&self, clock: &mut Clock, block: Block, bytes: usize) -> Time {
-        let ((zone, byte), now) = (self.place(block), clock.now);
+        let ((zone, byte), now) = (self.locate(block), clock.now);
         let end = clock.dies.write(now, zone, byte, bytes as u64, self.wear(zone));
         clock.latencies.write.record(since(now, end).ps());
         end

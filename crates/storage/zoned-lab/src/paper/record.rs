@@ -66,7 +66,7 @@ fn count(block: &[u8], kind: u32, max: usize) -> Result<usize, String> {
 }
 
 /// The offsets of the keys, the payloads and the two bitmaps of a leaf, interior node or log.
-fn places(fanout: Fanout) -> (usize, usize, usize, usize) {
+fn offsets(fanout: Fanout) -> (usize, usize, usize, usize) {
     let keys = HEADER_BYTES;
     let payloads = keys + 8 * fanout.body;
     let present = payloads + 8 * fanout.body;
@@ -76,7 +76,7 @@ fn places(fanout: Fanout) -> (usize, usize, usize, usize) {
 impl Record for Body {
     fn encode(&self, fanout: Fanout, block: &mut [u8]) {
         begin(block, BODY, self.entries.len());
-        let (keys, payloads, ..) = places(fanout);
+        let (keys, payloads, ..) = offsets(fanout);
         for (index, &(key, payload)) in self.entries.iter().enumerate() {
             put(block, keys + 8 * index, key);
             put(block, payloads + 8 * index, payload);
@@ -84,7 +84,7 @@ impl Record for Body {
     }
 
     fn decode(fanout: Fanout, block: &[u8]) -> Result<Self, String> {
-        let (keys, payloads, ..) = places(fanout);
+        let (keys, payloads, ..) = offsets(fanout);
         // The block may be a full log that replaced the node: all entries are present and none is deleted.
         let count = count(block, BODY, fanout.body).or_else(|_| count(block, LOG, fanout.body))?;
         let entry = |index| (u64_at(block, keys + 8 * index), u64_at(block, payloads + 8 * index));
@@ -107,7 +107,7 @@ impl Record for Body {
 impl Record for Log {
     fn encode(&self, fanout: Fanout, block: &mut [u8]) {
         begin(block, LOG, self.changes.len());
-        let (keys, payloads, present, deleted) = places(fanout);
+        let (keys, payloads, present, deleted) = offsets(fanout);
         for (index, change) in self.changes.iter().enumerate() {
             let bit = 1u8 << (index % 8);
             match *change {
@@ -126,7 +126,7 @@ impl Record for Log {
     }
 
     fn decode(fanout: Fanout, block: &[u8]) -> Result<Self, String> {
-        let (keys, payloads, present, deleted) = places(fanout);
+        let (keys, payloads, present, deleted) = offsets(fanout);
         let count = count(block, LOG, fanout.body)?;
         let is = |map: usize, index: usize| block[map + index / 8] & (1 << (index % 8)) != 0;
         let change = |index| {
