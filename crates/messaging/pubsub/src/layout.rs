@@ -43,7 +43,7 @@ pub(crate) struct Head {
 pub(crate) struct Entry {
     /// The number of the message plus one; 0 while it is being written, or before the first.
     pub(crate) stamp: AtomicU64,
-    /// The number of elements in the lower half, the slot or [`INLINE`] in the upper half.
+    /// Lower half: the number of elements. Upper half: the slot, or [`INLINE`].
     pub(crate) place: AtomicU64,
     /// A message of at most [`INLINE_BYTES`].
     pub(crate) words: [AtomicU64; INLINE_WORDS],

@@ -10,7 +10,7 @@ pub(crate) struct Pool {
     free: Vec<u32>,
     /// Slots whose message was overwritten.
     retired: Vec<u32>,
-    /// The first slot that was never used. Unused slots take no memory.
+    /// The first slot that was never used. Unused slots occupy no memory.
     fresh: u32,
     total: u32,
 }

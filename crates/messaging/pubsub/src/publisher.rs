@@ -179,7 +179,7 @@ impl RawPublisher {
                 self.wanted = wanted;
                 shared.waits.fetch_add(1, Ordering::SeqCst);
             }
-            ring::want(&shared.memory.head().wanted, wanted);
+            ring::announce_wait(&shared.memory.head().wanted, wanted);
             let next = self.next;
             if members.iter().all(|member| member.consumed(next) + depth > next) {
                 continue;

@@ -44,8 +44,8 @@ pub(super) fn publish(entry: &Entry, published: &AtomicU64, number: u64, place: 
 pub(super) fn read(entry: &Entry, published: &AtomicU64, number: u64) -> Reading {
     let mut stamp = entry.stamp.load(Ordering::Acquire);
     if stamp == 0 {
-        // Either this message is being written, or a later one in its place. If `published` already counts this
-        // message, it is a later one.
+        // Either this message or a later one in the same entry is being written. If `published` already counts this
+        // message, it is the later one.
         if published.load(Ordering::Acquire) <= number {
             return Reading::Empty;
         }
@@ -130,8 +130,8 @@ pub(super) fn sleeper(asleep: &AtomicU32, woken: u32) -> Option<u32> {
     (value & 1 == 1 && value != woken).then_some(value)
 }
 
-/// Notifies the publisher that messages below `next` were consumed. Returns whether the publisher waits for that;
-/// `answered` is the last wait that was answered.
+/// Notifies the publisher that messages below `next` were consumed. Returns whether the publisher waits for this number
+/// of messages and must be woken; `answered` is the last wait that was answered.
 pub(super) fn consume(consumed: &AtomicU64, wanted: &AtomicU64, next: u64, answered: &mut u64) -> bool {
     consumed.store(next, Ordering::Release);
     // Either the publisher's check sees the new `consumed`, or this side sees the number that the publisher waits for.
@@ -146,7 +146,7 @@ pub(super) fn consume(consumed: &AtomicU64, wanted: &AtomicU64, next: u64, answe
 
 /// Announces that the publisher waits until `wanted` messages were consumed. It must check `consumed` again before it
 /// sleeps.
-pub(super) fn want(word: &AtomicU64, wanted: u64) {
+pub(super) fn announce_wait(word: &AtomicU64, wanted: u64) {
     word.store(wanted, Ordering::Relaxed);
     fence(Ordering::SeqCst);
 }

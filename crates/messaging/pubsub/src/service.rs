@@ -32,7 +32,7 @@ pub(crate) struct Member {
     floor: AtomicU64,
     /// The value of the subscriber's `asleep` word when it was last woken.
     woken: AtomicU32,
-    /// The number of bytes received from it.
+    /// The number of bytes received from the subscriber.
     nudges: AtomicU64,
 }
 
@@ -43,7 +43,8 @@ impl Member {
         self.floor.fetch_max(claimed, Ordering::Relaxed).max(claimed)
     }
 
-    /// Wakes it if it sleeps. [`ring::before_waking`] must have been called since the last message was published.
+    /// Wakes the subscriber if it sleeps. [`ring::before_waking`] must have been called since the last message was
+    /// published.
     pub(crate) fn wake(&self) {
         let woken = self.woken.load(Ordering::Relaxed);
         if let Some(sleep) = ring::sleeper(&self.control.words().asleep, woken) {
@@ -212,7 +213,7 @@ impl Pending {
     }
 }
 
-/// The thread. It ends when this is dropped.
+/// The publisher's thread, which ends when this is dropped.
 pub(crate) struct Service {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,

@@ -36,7 +36,7 @@ pub(crate) fn listen(path: &Path) -> Result<OwnedFd, Error> {
     Ok(socket)
 }
 
-/// Accepts a connection of this user, or of root. `Ok(None)` if there is none, or if it is another user's.
+/// Accepts a connection of this user, or of root. `Ok(None)` if no connection waits, or if it belongs to another user.
 pub(crate) fn accept(listener: &OwnedFd) -> Result<Option<(OwnedFd, u32)>, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = match rustix::net::accept_with(listener, flags) {

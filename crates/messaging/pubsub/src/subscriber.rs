@@ -51,7 +51,7 @@ pub struct RawSubscriber {
     /// The number of the next message, and its entry.
     next: u64,
     index: u32,
-    /// All lost messages, and those before the next sample.
+    /// The number of all lost messages, and of those lost directly before the next sample.
     lost: u64,
     lost_before: u64,
     /// The last wait of the publisher that was answered.

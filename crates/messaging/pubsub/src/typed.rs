@@ -12,8 +12,8 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Publishes messages of type `P`: a [`Message`] or a slice of them. The topic exists until the publisher is dropped, or
-/// its process ends.
+/// Publishes messages of type `P`: a [`Message`] or a slice of messages. The topic exists until the publisher is
+/// dropped, or its process ends.
 pub struct Publisher<P: Payload + ?Sized> {
     raw: RawPublisher,
     payload: PhantomData<fn(&P)>,
@@ -184,7 +184,7 @@ impl<P: Payload + ?Sized> Drop for Loan<'_, P> {
     }
 }
 
-/// Receives messages of type `P`: a [`Message`] or a slice of them.
+/// Receives messages of type `P`: a [`Message`] or a slice of messages.
 pub struct Subscriber<P: Payload + ?Sized> {
     raw: RawSubscriber,
     payload: PhantomData<fn() -> Box<P>>,

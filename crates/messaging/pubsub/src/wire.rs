@@ -67,7 +67,7 @@ pub struct Report {
     pub overflow: Overflow,
     /// The number of messages published so far.
     pub published: u64,
-    /// The sum of their lengths, bytes.
+    /// The sum of the lengths of these messages, bytes.
     pub bytes: u64,
     /// The subscribers.
     pub subscribers: Vec<SubscriberReport>,
@@ -78,7 +78,7 @@ pub struct Report {
 pub struct SubscriberReport {
     /// Its process.
     pub process: u32,
-    /// The number of messages by which the subscriber is behind.
+    /// The number of messages by which the subscriber lags behind.
     pub lag: u64,
     /// The number of messages that it has lost.
     pub lost: u64,

@@ -16,8 +16,7 @@ fn the_subscriber_prints_what_the_publisher_publishes() {
     let runtime = tempfile::tempdir().unwrap();
     let mut publisher = example("publisher").env("XDG_RUNTIME_DIR", runtime.path()).spawn().unwrap();
     let output = example("subscriber").env("XDG_RUNTIME_DIR", runtime.path()).stdout(Stdio::piped()).output();
-    // `timeout` passes it on.
-    // SAFETY: a signal to a child of this test that has not been waited for.
+    // `timeout` forwards the signal. SAFETY: a signal to a child of this test that has not been waited for.
     unsafe { libc::kill(publisher.id() as i32, libc::SIGTERM) };
     publisher.wait().unwrap();
     let output = output.unwrap();

@@ -206,7 +206,7 @@ mod protocol {
                     continue;
                 }
                 let before = bell.load(Ordering::SeqCst);
-                ring::want(wanted, target);
+                ring::announce_wait(wanted, target);
                 while consumed.load(Ordering::Acquire) < target && bell.load(Ordering::SeqCst) == before {
                     loom::thread::yield_now();
                 }

@@ -124,7 +124,7 @@ fn wrong_offers_and_wrong_files_are_refused() {
     }
 }
 
-/// A subscriber of a publisher that the test plays.
+/// A subscriber of a publisher that the test simulates.
 fn hostile() -> (Home, TopicMemory, ControlPage, UnixStream, RawSubscriber) {
     let home = Home::new();
     let (file, memory) = TopicMemory::create(offer().geometry().unwrap()).unwrap();
