@@ -19,7 +19,7 @@ const MARK: [u8; 8] = *b"longma\0\x01";
 pub(crate) enum Kind {
     /// Exchanges messages with all endpoints in its address vector (`FI_EP_RDM`).
     Unconnected,
-    /// Is connected to one other, or listens for connections (`FI_EP_MSG`).
+    /// Is connected to one peer, or listens for connections (`FI_EP_MSG`).
     Connected,
 }
 

@@ -56,7 +56,7 @@ impl Operation {
         OPERATIONS.get(number as usize).copied()
     }
 
-    /// Whether it has a second operand.
+    /// Whether the operation has a second operand.
     pub(crate) fn compares(self) -> bool {
         self as usize >= Self::SwapIfEqual as usize
     }
@@ -66,8 +66,8 @@ impl Operation {
     }
 }
 
-/// The size of a value of one of libfabric's types, bytes. `None` if atomics on it are not supported: complex numbers and
-/// those longer than 8 bytes.
+/// The size of a value of one of libfabric's types, bytes. `None` if atomics on it are not supported: complex numbers
+/// and types longer than 8 bytes.
 pub(crate) fn size_of_type(datatype: u32) -> Option<usize> {
     [1, 1, 2, 2, 4, 4, 8, 8, 4, 8].get(datatype as usize).copied()
 }

@@ -22,7 +22,7 @@ pub(crate) struct Completed {
     pub(crate) tag: u64,
     /// The number of the source in the address vector, or `ADDR_NOTAVAIL`.
     pub(crate) source: u64,
-    /// Why it failed, and the bytes that did not fit.
+    /// Why the operation failed, and the number of bytes that did not fit.
     pub(crate) failure: Option<(Failure, usize)>,
 }
 

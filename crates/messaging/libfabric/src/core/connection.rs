@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 pub(crate) enum Posted {
     /// A frame in a slot. `intent` is reported when it is sent.
     Frame { slot: usize, length: usize, intent: Option<Intent> },
-    /// An RDMA read of a pull; `is_last` if no other read of it follows.
+    /// An RDMA read of a pull; `is_last` if no other read of the pull follows.
     Read { pull: usize, is_last: bool },
 }
 
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     pub(crate) granted: u16,
     /// Processed frames whose credits have not been returned.
     pub(crate) freed: u16,
-    /// Requests of the peer that have not been answered, or whose grants it uses, except offers.
+    /// Requests of the peer, except offers, that are unanswered or whose grants the peer still uses.
     pub(crate) owed: usize,
     /// Offers of the peer that have not been answered.
     pub(crate) offered: usize,
@@ -82,7 +82,7 @@ pub(crate) struct Connection {
     pub(crate) grants: Slab<Grant>,
     /// Slots and lengths of received frames that exceed the memory for unexpected messages.
     pub(crate) held: VecDeque<(usize, usize)>,
-    /// Whether it is ending: frames that have arrived are still received, but none is sent.
+    /// Whether the connection is ending: it receives frames that have arrived, but sends none.
     pub(crate) is_ending: bool,
     /// `None` while it connects.
     pub(crate) link: Option<Link>,

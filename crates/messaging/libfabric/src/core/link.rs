@@ -1,4 +1,4 @@
-//! A VI with its memory, connected or about to be.
+//! A VI with its memory, before and after it is connected.
 
 use super::address::{Kind, Name};
 use super::slots::Slots;
@@ -38,7 +38,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A VI that is not connected, with all receives posted. `queue` gets notifications of its receives.
+    /// Creates an unconnected VI and posts all receives. `queue` is notified of completed receives.
     ///
     /// # Errors
     /// If a limit of the NIC is reached or the system has no memory.
@@ -51,7 +51,8 @@ impl Link {
         Ok(Self { vi, slots, tag })
     }
 
-    /// Connects to an endpoint. If `may_start` is set and none listens, tries again for two seconds.
+    /// Connects to an endpoint. If `may_start` is set and the endpoint does not listen yet, tries again for two
+    /// seconds.
     ///
     /// # Errors
     /// Those of [`Vi::connect`].

@@ -1,5 +1,6 @@
-//! Messages for the user, in the format and with the environment variables of libfabric's own (`FI_LOG_LEVEL`, `FI_LOG_PROV`). The provider does not
-//! call libfabric to write them, because libfabric's symbols may not be visible to it.
+//! Messages for the user, in the format and with the environment variables of libfabric's own messages (`FI_LOG_LEVEL`,
+//! `FI_LOG_PROV`). The provider does not call libfabric to write them, because libfabric's symbols may not be visible
+//! to it.
 
 use std::sync::OnceLock;
 

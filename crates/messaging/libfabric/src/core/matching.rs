@@ -27,7 +27,7 @@ impl Pattern {
 /// A message without a receive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrived<M> {
-    /// The connection on which it arrived, until it ends.
+    /// The connection on which the message arrived, until the connection ends.
     pub(crate) connection: Option<usize>,
     /// The number of the source; `ADDR_NOTAVAIL` if the address vector does not have it.
     pub(crate) source: u64,
@@ -100,31 +100,31 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Debug, Clone)]
-    enum Step {
+    enum QueueOperation {
         Post(Pattern),
         Arrive { source: u64, tag: u64 },
         Cancel(usize),
     }
 
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
+    fn steps() -> impl Strategy<Value = Vec<QueueOperation>> {
         let source = prop_oneof![Just(ADDR_UNSPEC), 0u64..3];
         let post = (source, 0u64..8, prop_oneof![Just(0u64), Just(1), Just(6), Just(u64::MAX)])
-            .prop_map(|(source, tag, ignore)| Step::Post(Pattern { source, tag, ignore }));
+            .prop_map(|(source, tag, ignore)| QueueOperation::Post(Pattern { source, tag, ignore }));
         let arrive = (prop_oneof![Just(ADDR_UNSPEC), 0u64..3], 0u64..8)
-            .prop_map(|(source, tag)| Step::Arrive { source, tag });
+            .prop_map(|(source, tag)| QueueOperation::Arrive { source, tag });
         prop::collection::vec(
-            prop_oneof![4 => post, 4 => arrive, 1 => (0usize..40).prop_map(Step::Cancel)],
+            prop_oneof![4 => post, 4 => arrive, 1 => (0usize..40).prop_map(QueueOperation::Cancel)],
             0..80,
         )
     }
 
     /// The rule of the manual page, written with complete histories: pairs of step numbers.
-    fn reference(steps: &[Step]) -> Vec<(usize, usize)> {
+    fn reference(steps: &[QueueOperation]) -> Vec<(usize, usize)> {
         let mut pairs: Vec<(usize, usize)> = Vec::new();
         let mut cancelled = Vec::new();
         for (now, step) in steps.iter().enumerate() {
             let fits = |receive: usize, message: usize| match (&steps[receive], &steps[message]) {
-                (Step::Post(pattern), Step::Arrive { source, tag }) => {
+                (QueueOperation::Post(pattern), QueueOperation::Arrive { source, tag }) => {
                     (pattern.source == ADDR_UNSPEC || pattern.source == *source)
                         && (pattern.tag | pattern.ignore) == (*tag | pattern.ignore)
                 }
@@ -135,14 +135,17 @@ mod tests {
                     && pairs.iter().all(|&(receive, message)| receive != step && message != step)
             };
             let pair = match step {
-                Step::Post(_) => (0..now)
+                QueueOperation::Post(_) => (0..now)
                     .find(|&message| is_free(message) && fits(now, message))
                     .map(|message| (now, message)),
-                Step::Arrive { .. } => (0..now)
+                QueueOperation::Arrive { .. } => (0..now)
                     .find(|&receive| is_free(receive) && fits(receive, now))
                     .map(|receive| (receive, now)),
-                Step::Cancel(receive) => {
-                    if *receive < now && matches!(steps[*receive], Step::Post(_)) && is_free(*receive) {
+                QueueOperation::Cancel(receive) => {
+                    if *receive < now
+                        && matches!(steps[*receive], QueueOperation::Post(_))
+                        && is_free(*receive)
+                    {
                         cancelled.push(*receive);
                     }
                     None
@@ -160,7 +163,7 @@ mod tests {
             let mut pairs = Vec::new();
             for (now, step) in steps.iter().enumerate() {
                 match *step {
-                    Step::Post(pattern) => {
+                    QueueOperation::Post(pattern) => {
                         let peeked = list.peek(&pattern).map(|arrived| arrived.message);
                         match list.take(&pattern) {
                             Some(arrived) => {
@@ -170,11 +173,11 @@ mod tests {
                             None => list.post(pattern, now),
                         }
                     }
-                    Step::Arrive { source, tag } => match list.arrive(source, tag) {
+                    QueueOperation::Arrive { source, tag } => match list.arrive(source, tag) {
                         Some((_, receive)) => pairs.push((receive, now)),
                         None => list.keep(Arrived { connection: None, source, tag, message: now }),
                     },
-                    Step::Cancel(receive) => drop(list.withdraw(|_, &posted| posted == receive)),
+                    QueueOperation::Cancel(receive) => drop(list.withdraw(|_, &posted| posted == receive)),
                 }
             }
             prop_assert_eq!(pairs, reference(&steps));

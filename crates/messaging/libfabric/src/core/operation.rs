@@ -10,7 +10,7 @@ pub(crate) struct Intent {
     pub(crate) context: usize,
     /// The flags of the completion: the type of operation.
     pub(crate) flags: u64,
-    /// Whether success is reported to the completion queue. A failure always is.
+    /// Whether success is reported to the completion queue. Failures are always reported.
     pub(crate) reports: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Operation {
     pub(crate) intent: Intent,
     /// Whether the program may change the source when the call returns.
     pub(crate) is_transient: bool,
-    /// Whether it begins only when all earlier operations with the peer are complete.
+    /// Whether the operation begins only when all earlier operations with the peer are complete.
     pub(crate) fenced: bool,
 }
 

@@ -15,14 +15,14 @@ use std::sync::{Arc, Mutex};
 pub(super) struct AddressVectorObject {
     fid: FidAv,
     pub(super) vector: Arc<AddressVector>,
-    /// The address vector is of this domain.
+    /// The domain of the address vector.
     domain: Arc<Domain>,
     /// Gets an event for each insertion, if the address vector was opened with `FI_EVENT`.
     events: Mutex<Option<Arc<EventQueue>>>,
     is_asynchronous: bool,
 }
 
-// SAFETY: it begins with a `FidAv`, and only address vectors have this class.
+// SAFETY: the object begins with a `FidAv`, and only address vectors have this class.
 unsafe impl Object for AddressVectorObject {
     const CLASS: usize = CLASS_AV;
 }
@@ -98,7 +98,7 @@ unsafe extern "C" fn bind(fid: *mut Fid, queue: *mut Fid, _flags: u64) -> i32 {
     })
 }
 
-/// The longest address, as the program's array has it.
+/// The distance from this address to the next one in the program's array. `None` if the string has no end.
 fn stride(format: AddressFormat, address: &[u8]) -> Option<usize> {
     match format {
         AddressFormat::Binary => Some(BINARY_BYTES),

@@ -20,7 +20,7 @@ pub(super) struct CompletionQueueObject {
     _domain: Arc<Domain>,
 }
 
-// SAFETY: it begins with a `FidCq`, and only completion queues have this class.
+// SAFETY: the object begins with a `FidCq`, and only completion queues have this class.
 unsafe impl Object for CompletionQueueObject {
     const CLASS: usize = CLASS_CQ;
 }
@@ -52,7 +52,7 @@ pub(super) unsafe extern "C" fn open(
             WAIT_UNSPEC | WAIT_YIELD => true,
             _ => return Err(libc::ENOSYS),
         };
-        // The formats are prefixes of the longest.
+        // Each format is a prefix of the longest one.
         let entry_bytes = match attributes.format {
             CQ_FORMAT_UNSPEC | CQ_FORMAT_CONTEXT => 8,
             CQ_FORMAT_MSG => 24,
@@ -85,8 +85,8 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
 }
 
 impl CompletionQueueObject {
-    /// Writes a completion to the program's array, and its source to another.
-    // SAFETY: both arrays have this place in the queue's format; `sources` may be null.
+    /// Writes element `index` of the program's array of completions and of its array of sources.
+    // SAFETY: both arrays must have an element `index`, `entries` in the queue's format. `sources` may be null.
     unsafe fn write(&self, entries: *mut c_void, sources: *mut u64, place: usize, completed: &Completed) {
         let entry = CqTaggedEntry {
             op_context: std::ptr::with_exposed_provenance_mut(completed.context),
@@ -211,7 +211,7 @@ unsafe extern "C" fn strerror(
     buffer: *mut c_char,
     length: usize,
 ) -> *const c_char {
-    // The program's buffer is optional; without one the text must be static.
+    // The program's buffer is optional; without a buffer the text must be static.
     static TEXTS: std::sync::Mutex<Vec<&'static std::ffi::CStr>> = std::sync::Mutex::new(Vec::new());
     let text = reason_text(reason);
     // SAFETY: fi_cq_strerror requires valid arguments.
@@ -224,7 +224,7 @@ unsafe extern "C" fn strerror(
         return known.as_ptr();
     }
     let made = std::ffi::CString::new(text).unwrap_or_default();
-    // At most one for each of the few texts.
+    // Leaks each of the few texts at most once.
     let made: &'static std::ffi::CStr = Box::leak(made.into_boxed_c_str());
     texts.push(made);
     made.as_ptr()

@@ -17,7 +17,7 @@ pub(super) struct CounterObject {
     _domain: Arc<Domain>,
 }
 
-// SAFETY: it begins with a `FidCntr`, and only counters have this class.
+// SAFETY: the object begins with a `FidCntr`, and only counters have this class.
 unsafe impl Object for CounterObject {
     const CLASS: usize = CLASS_CNTR;
 }

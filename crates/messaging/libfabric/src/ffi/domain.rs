@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, Weak};
 pub(super) struct Domain {
     pub(super) shared: Arc<Shared>,
     pub(super) format: AddressFormat,
-    /// Whether keys are the provider's and peers use virtual addresses (`FI_MR_BASIC`).
+    /// Whether the provider chooses keys and peers use virtual addresses (`FI_MR_BASIC`).
     pub(super) is_basic: bool,
     endpoints: Mutex<Vec<Weak<Endpoint>>>,
 }
@@ -40,7 +40,7 @@ pub(super) struct DomainObject {
     pub(super) domain: Arc<Domain>,
 }
 
-// SAFETY: it begins with a `FidDomain`, and only domains have this class.
+// SAFETY: the object begins with a `FidDomain`, and only domains have this class.
 unsafe impl Object for DomainObject {
     const CLASS: usize = CLASS_DOMAIN;
 }

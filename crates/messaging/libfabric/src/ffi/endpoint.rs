@@ -43,7 +43,7 @@ pub(super) struct EndpointObject {
     domain: Arc<Domain>,
     name: Mutex<Name>,
     caps: u64,
-    /// Whether it is of type MSG.
+    /// Whether the endpoint is of type MSG.
     is_connected: bool,
     /// The connection request that it was created for.
     request: Mutex<Option<ConnectionRequest>>,
@@ -59,7 +59,7 @@ pub(super) struct EndpointObject {
     pub(super) min_multi_recv: AtomicUsize,
 }
 
-// SAFETY: it begins with a `FidEp`, and only endpoints have this class.
+// SAFETY: the object begins with a `FidEp`, and only endpoints have this class.
 unsafe impl Object for EndpointObject {
     const CLASS: usize = CLASS_EP;
 }

@@ -68,7 +68,7 @@ pub(super) struct EventQueueObject {
     may_wait: bool,
 }
 
-// SAFETY: it begins with a `FidEq`, and only event queues have this class.
+// SAFETY: the object begins with a `FidEq`, and only event queues have this class.
 unsafe impl Object for EventQueueObject {
     const CLASS: usize = CLASS_EQ;
 }

@@ -28,7 +28,7 @@ struct FabricObject {
     fabric: OnceLock<Fabric>,
 }
 
-// SAFETY: it begins with a `FidFabric`, and only fabrics have this class.
+// SAFETY: the object begins with a `FidFabric`, and only fabrics have this class.
 unsafe impl Object for FabricObject {
     const CLASS: usize = CLASS_FABRIC;
 }

@@ -45,7 +45,7 @@ const RECEIVING: u64 =
     PRIMARY | RECV | REMOTE_READ | REMOTE_WRITE | MULTI_RECV | RMA_EVENT | SOURCE | DIRECTED_RECV;
 const ORDERS: u64 = ORDER_SAS;
 
-/// The format of addresses that a number names.
+/// The address format with this number in libfabric's interface.
 pub(super) fn address_format(number: u32) -> Option<AddressFormat> {
     match number {
         FORMAT_UNSPEC | ADDR_STR => Some(AddressFormat::String),

@@ -16,7 +16,7 @@ struct MemoryRegionObject {
     domain: Arc<Domain>,
 }
 
-// SAFETY: it begins with a `FidMr`, and only memory regions have this class.
+// SAFETY: the object begins with a `FidMr`, and only memory regions have this class.
 unsafe impl Object for MemoryRegionObject {
     const CLASS: usize = CLASS_MR;
 }

@@ -36,7 +36,7 @@ struct PassiveEndpointObject {
     listening: Mutex<Option<Listening>>,
 }
 
-// SAFETY: it begins with a `FidPep`, and only passive endpoints have this class.
+// SAFETY: the object begins with a `FidPep`, and only passive endpoints have this class.
 unsafe impl Object for PassiveEndpointObject {
     const CLASS: usize = CLASS_PEP;
 }
@@ -48,7 +48,7 @@ pub(super) struct RequestObject {
     request: Mutex<Option<ConnectionRequest>>,
 }
 
-// SAFETY: it begins with a `Fid`, and only connection requests have this class.
+// SAFETY: the object begins with a `Fid`, and only connection requests have this class.
 unsafe impl Object for RequestObject {
     const CLASS: usize = CLASS_CONNREQ;
 }

@@ -93,14 +93,15 @@ impl State {
         let is_connected =
             self.connections.iter().any(|(_, other)| other.peer.is_some() && other.peer == connection.peer);
         if is_only {
-            // Only this peer could have sent to it.
+            // Only this peer could have sent to the endpoint.
             self.fail_receives(connection.source, failure, |_| true);
         } else if !is_connected && connection.source != ADDR_NOTAVAIL {
             self.fail_receives(connection.source, failure, |pattern| pattern.source == connection.source);
         }
     }
 
-    /// Removes messages whose bytes are in the memory of a peer that is gone; the others lose their connection.
+    /// Removes messages whose bytes are in the memory of a peer that is gone, and unlinks its other messages from the
+    /// connection.
     fn forget_messages_of(&mut self, key: usize) {
         let mut freed = 0;
         let mut stays = |arrived: &mut super::Arrived| {

@@ -32,7 +32,7 @@ pub(crate) use sending::MAX_WAITING;
 pub(crate) enum Unexpected {
     /// Its bytes have been received.
     Message { data: Option<u64>, bytes: Vec<u8> },
-    /// Its bytes are in the sender's memory.
+    /// A message whose bytes are in the sender's memory.
     Offer { id: u32, data: Option<u64>, window: Window },
 }
 
