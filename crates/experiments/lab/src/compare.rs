@@ -41,7 +41,7 @@ pub struct Comparison {
     pub read: &'static str,
     /// The note of the entry.
     pub note: Option<String>,
-    /// Why our value differs, if the entry explains it.
+    /// Why the measured value differs, if the entry explains it.
     pub reason: Option<String>,
 }
 
@@ -80,7 +80,7 @@ pub struct Verdict {
     pub partial: usize,
     /// Number of points with these values.
     pub points: usize,
-    /// Number of published values with which all of their points agree: within 10 %, or within the bounds.
+    /// Number of published values that the results at all of their points meet: within 10 %, or within the bounds.
     pub near: usize,
     /// Number of published values that have the opposite sign at a point.
     pub opposite: usize,
@@ -139,7 +139,7 @@ impl Comparison {
         }
     }
 
-    /// Why ours differs: the entry's reason, or `unknown`. `None` if it is near or there is none.
+    /// Why the measured value differs: the entry's reason, or `unknown`. `None` if the value is near or missing.
     pub fn why(&self) -> Option<&str> {
         let differs = matches!(self.relation(), Relation::Far | Relation::Opposite);
         differs.then(|| self.reason.as_deref().unwrap_or("unknown"))
@@ -282,7 +282,7 @@ pub fn relations(comparisons: &[Comparison]) -> BTreeMap<Relation, usize> {
     for comparison in comparisons {
         let relation = comparison.relation();
         let entry = worst.entry((comparison.entry, &comparison.metric)).or_insert(relation);
-        // One of its points with a value is enough for a result.
+        // One point with a value is enough for a result.
         *entry = match (*entry, relation) {
             (Relation::Absent, other) | (other, Relation::Absent) => other,
             (one, other) => one.max(other),

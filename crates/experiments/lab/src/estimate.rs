@@ -1,7 +1,7 @@
 //! Values with the uncertainty of the sampled runs that they are computed from.
 //!
-//! Source: first-order propagation of errors. How far different measured values vary together is unknown, so their
-//! contributions are added, which no correlation exceeds.
+//! Source: first-order propagation of errors. The correlation of different measured values is unknown, so their
+//! contributions are added, which is the upper bound for every correlation.
 
 use longma_confidence::Interval;
 use std::collections::BTreeMap;

@@ -23,7 +23,7 @@ pub enum Why {
     NotRun,
     /// It failed.
     Failed(String),
-    /// It ended without a value of the metric. A statistic of an event that did not occur is absent.
+    /// The run ended without a value of the metric. A statistic of an event that did not occur is absent.
     Unmeasured,
 }
 

@@ -16,7 +16,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The parameters that other points share, without own ones.
+    /// Shared parameters, without any of the point's own.
     pub(crate) fn shared(shared: Arc<BTreeMap<String, Setting>>) -> Self {
         Self { shared, own: Vec::new() }
     }

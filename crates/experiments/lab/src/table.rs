@@ -78,7 +78,7 @@ pub(crate) fn with_runs(value: f64, interval: Option<Interval>, replicates: usiz
 
 /// A value as text, with half of its interval if that is known: `3.10 ± 0.20`.
 pub(crate) fn with_interval(value: f64, interval: Option<Interval>) -> String {
-    // A difference in the last bits is the arithmetic's.
+    // A difference in the last bits is a rounding error.
     const ROUNDING: f64 = 1e-12;
     match interval.and_then(|interval| interval.half) {
         Some(half) if half <= value.abs() * ROUNDING => format!("{} ± 0", number(value)),

@@ -141,7 +141,7 @@ impl Record {
         }
     }
 
-    /// The value of a metric with its uncertainty. This is the record of `point`.
+    /// The value of a metric with its uncertainty, in this record, which is that of point number `point`.
     fn estimate(&self, name: &str, point: usize) -> Option<Estimate> {
         let interval = self.intervals.get(name).copied();
         Some(Estimate::measured(self.metric(name)?, interval, (point, name.into())))

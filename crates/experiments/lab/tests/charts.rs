@@ -101,7 +101,7 @@ fn the_parts_of_a_stacked_bar_add_up() {
             .map(|rest| (number(rest, "x"), number(rest, "y"), number(rest, "height")))
             .collect();
         assert_eq!(bars.len(), 4, "two parts of two bars");
-        // The second part stands on the first and is half as high.
+        // The second part is on top of the first and half as high.
         assert_eq!(bars[0].0, bars[1].0);
         assert!((bars[1].1 + bars[1].2 - bars[0].1).abs() < 0.11, "{bars:?}");
         assert!((bars[1].2 * 2.0 - bars[0].2).abs() < 0.2, "{bars:?}");

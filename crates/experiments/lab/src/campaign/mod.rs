@@ -21,7 +21,7 @@ pub struct Campaign<'a> {
     pub points: Vec<Point>,
     /// Whether these are the points of the quick form.
     pub quick: bool,
-    /// Points only of the quick form, which have shorter runs.
+    /// Points that only the quick form has. Their runs are shorter.
     pub shortened: BTreeSet<Key>,
 }
 

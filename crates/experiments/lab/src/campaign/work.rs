@@ -31,7 +31,7 @@ pub(super) struct WorkResult {
 }
 
 /// State shared by the threads of a campaign.
-struct Work<'a> {
+struct SharedWork<'a> {
     workload: &'a dyn Workload,
     observer: &'a dyn Observer,
     stop: &'a Stop,
@@ -73,7 +73,7 @@ pub(super) fn run_all(
     let claims = Claims::open(store);
     let unclaimed = claims.unavailable.as_ref().map(ToString::to_string);
     let result = WorkResult { unclaimed, ..WorkResult::default() };
-    let work = Work {
+    let work = SharedWork {
         workload,
         observer,
         stop,
@@ -91,7 +91,7 @@ pub(super) fn run_all(
     std::thread::scope(|scope| {
         (0..jobs.clamp(1, todo.len())).for_each(|_| drop(scope.spawn(|| work.run_all_points())));
     });
-    let Work { writer, stored, storage_error, .. } = work;
+    let SharedWork { writer, stored, storage_error, .. } = work;
     let finished = writer.finish();
     if let Some(error) = storage_error.into_inner().ignore_poison() {
         return Err(error.into());
@@ -102,7 +102,7 @@ pub(super) fn run_all(
     Ok(stored.result)
 }
 
-impl<'a> Work<'a> {
+impl<'a> SharedWork<'a> {
     /// Runs points until none is left.
     fn run_all_points(&self) {
         while !self.stop.is_requested() && !self.storage_failed.is_requested() {
