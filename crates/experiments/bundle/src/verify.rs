@@ -33,7 +33,7 @@ pub struct Verification {
 pub struct Rendered {
     /// Number of files with the same bytes.
     pub equal: usize,
-    /// Paths of those with other bytes, and of those that only one side has.
+    /// Paths of files whose bytes differ, or that only one side has.
     pub different: Vec<String>,
     /// Paths of those that this build cannot make.
     pub not_compared: Vec<String>,

@@ -76,7 +76,7 @@ pub struct Sweep<'a> {
     pub pairs: Vec<Pair>,
     /// Cycles added to the guest's own processing of each frame.
     pub frame_cycles: u32,
-    /// Percent of these that the softirq spends, from 0 to 100; see [`SOFTIRQ_SHARE`].
+    /// Percent of these cycles that the softirq spends, from 0 to 100; see [`SOFTIRQ_SHARE`].
     pub softirq_share: u32,
     /// Bytes over which the rate of each pair is measured.
     pub bytes: u64,

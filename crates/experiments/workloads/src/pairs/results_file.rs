@@ -261,7 +261,7 @@ pub fn read(path: &Path, version: &str) -> Result<Option<Contents>, String> {
 struct Lines {
     /// Their length in bytes.
     whole: usize,
-    /// Whether the last of them lacks a newline; editors may remove it.
+    /// Whether the last line lacks a newline; editors may remove it.
     lacks_end: bool,
     /// Whether an incomplete line follows.
     is_cut: bool,

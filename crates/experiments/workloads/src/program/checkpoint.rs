@@ -37,18 +37,18 @@ fn file_in(folder: &TempDir) -> PathBuf {
 /// A checkpoint, once it is made.
 type Slot = Mutex<Option<Arc<Checkpoint>>>;
 
-/// The checkpoints made so far. A thread that needs one that another thread is making waits for it.
+/// The checkpoints made so far. A thread that needs a checkpoint waits if another thread is making it.
 #[derive(Default)]
 pub(super) struct Checkpoints {
     made: Mutex<BTreeMap<String, Arc<Slot>>>,
-    /// The machines on which they are made, by that of the point.
+    /// For each machine of a point, the machine on which its checkpoint is made.
     machines: Mutex<BTreeMap<String, Arc<str>>>,
 }
 
 /// Whether the point continues from a checkpoint.
 pub(super) fn is_used(point: &Point) -> bool {
     let has = |name: &str| point.parameter(name) == Some(&Setting::Flag(true));
-    // At level `functional` there are none, and `check` says that the parameter has no effect.
+    // Level `functional` has no checkpoints; `check` reports that the parameter has no effect there.
     has("checkpoint") && point.text("level") != "functional"
 }
 

@@ -1,4 +1,5 @@
-//! The files of a point: its program, and the input files that it names. `root` has those of a root folder.
+//! The files of a point: its program, and the input files that it names. The module `root` handles the files of a root
+//! folder.
 
 use super::root::root;
 use longma_lab::{Failure, Point, Setting};

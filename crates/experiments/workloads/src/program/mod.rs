@@ -72,7 +72,7 @@ pub struct Program {
 enum Start<'a> {
     /// At the program's beginning.
     Program,
-    /// It does not: it is only set up.
+    /// The run is set up but not started.
     SetupOnly,
     /// At the program's beginning, to save a checkpoint to this file.
     Saving(&'a Path),
@@ -313,8 +313,8 @@ impl Workload for Program {
 }
 
 impl Program {
-    /// Digest of the program. That of a built-in guest stays the same, so that it is extracted once and not for each of
-    /// many points.
+    /// Digest of the program. The digest of a built-in guest is cached, so that the guest is extracted once and not for
+    /// each of many points.
     fn program_digest(&self, point: &Point) -> Result<String, Failure> {
         let name = name(point);
         if let Some(digest) = self.guests.lock().ignore_poison().get(&name) {

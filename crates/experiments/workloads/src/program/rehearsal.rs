@@ -89,7 +89,7 @@ impl Program {
     }
 }
 
-/// Reports changed keys of the machine that do nothing.
+/// Reports changed keys of the machine that have no effect.
 fn machine_keys(point: &Point, rehearsal: &mut Rehearsal) {
     let Some(changed) = &point.machine else { return };
     let Ok(machine) = Machine::parse("machine", &changed.text) else { return };

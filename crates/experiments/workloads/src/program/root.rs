@@ -23,13 +23,13 @@ enum InRoot {
     Folder,
     /// A regular file.
     File,
-    /// A symbolic link that leads there.
+    /// A symbolic link to this path.
     Link(PathBuf),
 }
 
-/// The contents of a root folder by path below it, folders before what they contain.
+/// The contents of a root folder by path below it, folders before their contents.
 fn contents(root: &Path) -> Result<BTreeMap<PathBuf, InRoot>, Failure> {
-    /// Maximum number of entries. Each run gets a copy of all.
+    /// Maximum number of entries. Each run copies all of them.
     const MAX_ENTRIES: usize = 20_000;
     let refused = |path: &Path, what: &dyn std::fmt::Display| {
         Failure::refused(format!("cannot use {} in the folder of `root`: {what}", path.display()))
@@ -60,8 +60,8 @@ fn contents(root: &Path) -> Result<BTreeMap<PathBuf, InRoot>, Failure> {
     Ok(found)
 }
 
-/// A copy of the point's root folder, if it has one, so that a run changes nothing for the next. Modes and times are the
-/// same everywhere: all may be executed.
+/// A copy of the point's root folder, if it has one, so that a run changes nothing for the next. Modes and times are
+/// the same everywhere: all files are executable.
 pub(super) fn copied_root(point: &Point) -> Result<Option<TempDir>, Failure> {
     let Some(root) = root(point) else { return Ok(None) };
     let contents = contents(&root)?;
@@ -78,9 +78,9 @@ pub(super) fn copied_root(point: &Point) -> Result<Option<TempDir>, Failure> {
                 InRoot::Link(target) => std::os::unix::fs::symlink(target, &to)?,
             }
         }
-        let places = contents.iter().filter(|(_, what)| !matches!(what, InRoot::Link(_)));
-        // Folders last: what is made in them changes their times.
-        for (path, _) in places.rev() {
+        let entries = contents.iter().filter(|(_, what)| !matches!(what, InRoot::Link(_)));
+        // Set the times of folders last: creating files in a folder changes its time.
+        for (path, _) in entries.rev() {
             File::open(copy.path().join(path))?.set_modified(SystemTime::UNIX_EPOCH)?;
         }
         File::open(copy.path())?.set_modified(SystemTime::UNIX_EPOCH)?;

@@ -185,7 +185,7 @@ struct Idle {
 }
 
 impl Idle {
-    /// Sleeps if there has been no progress for long. Returns whether it did.
+    /// Sleeps if there has been no progress for long. Returns whether it slept.
     fn sleep_if_idle(&mut self) -> bool {
         self.polls = self.polls.saturating_add(1);
         if self.polls < IDLE_TURNS || self.since.get_or_insert_with(Instant::now).elapsed() < IDLE_POLLING {

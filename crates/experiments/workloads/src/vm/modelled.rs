@@ -162,7 +162,7 @@ struct ModelledDomain {
     bound: Vec<u32>,
     running: bool,
     busy: bool,
-    /// The nodes on which its memory will be allocated at the start.
+    /// The nodes on which the domain's memory will be allocated at the start.
     shares: Vec<Vec<Share>>,
     /// MiB of each virtual node by host node.
     memory: Vec<Vec<f64>>,
