@@ -351,7 +351,7 @@ impl Allocator {
             }
             self.reload(&old.host)?;
             if self.store.vm(id)?.placement != vm.placement {
-                // Another request has moved or deleted it in between.
+                // Another request has moved or deleted the virtual machine in between.
                 continue;
             }
             // Its current placements are ignored for its groups. The host is down, so no decision uses them.
@@ -360,8 +360,8 @@ impl Allocator {
             }
             let moved = match self.scheduler.place(&vm.request) {
                 Ok(target) => {
-                    // It began before now. Its reservation here and its stored one have to be the same, or the release of the
-                    // latter would leave the lifetime of the former.
+                    // The virtual machine began before now. Its reservation in memory must equal the stored one:
+                    // otherwise, releasing the stored one would leave the lifetime in memory.
                     let since_start = Placement { lifetime: old.lifetime, ..target.clone() };
                     self.scheduler.release(&target)?;
                     self.scheduler.reserve(&since_start)?;

@@ -498,7 +498,7 @@ impl Agent<'_> {
                 return self.create(&begun);
             }
         }
-        match self.make(vm, placement) {
+        match self.define_and_start(vm, placement) {
             Ok(true) => {
                 self.transition(id, VmState::Creating, VmState::Running, None)?;
                 self.report.done.push(format!("virtual machine {id} is running"));
@@ -521,7 +521,7 @@ impl Agent<'_> {
     }
 
     /// Defines and starts a domain. Returns false if the domain was removed in between.
-    fn make(&mut self, vm: &Vm, placement: &Placement) -> Result<bool, HypervisorError> {
+    fn define_and_start(&mut self, vm: &Vm, placement: &Placement) -> Result<bool, HypervisorError> {
         let name = domain_name(vm.id);
         let found = self.inspect(&name)?;
         if found.as_ref().is_some_and(|actual| actual.running && actual.paused.is_some()) {

@@ -362,7 +362,7 @@ impl Scheduler {
             demands.retain(|demand| demand.memory == request.memory);
         }
         if self.policy.strategy != Strategy::Numa || self.policy.weights.lifetime == 0.0 {
-            // Kinds that differ in their lifetimes only need no rankings of their own.
+            // Kinds that differ only in their lifetimes share a ranking.
             demands.iter_mut().for_each(|demand| demand.lifetime_class = None);
         }
         demands

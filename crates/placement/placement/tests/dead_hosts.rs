@@ -153,7 +153,7 @@ fn a_host_that_another_process_removed_is_not_chosen() {
         store.put_host(&host("h1"), 200).unwrap();
         let mut one = allocator(&store);
         store.remove_host("h1").unwrap();
-        // It has not seen the removal, and decides for the host.
+        // The allocator has not seen the removal, and chooses the host.
         let refused = one.place(&Request::new("a", 1, 64), None).unwrap_err();
         assert!(matches!(refused, AllocateError::NoPlacement(NoPlacement::NoFit { hosts: 0 })), "{refused}");
     });

@@ -131,7 +131,7 @@ fn a_migrated_virtual_machine_runs_on_the_target_with_new_pins() {
     for (pin, cpu) in there.pins.vcpus.iter().zip(&placement.cells[0].cpus) {
         assert_eq!(pin.to_string(), cpu.to_string());
     }
-    // Before it arrived, the others had left its CPUs.
+    // Before the virtual machine arrived, the others had left its CPUs.
     for (other, actual) in site.hypervisors[1].domains() {
         assert!(other == name || !actual.may_run_on(&there.pins.vcpus[0]), "{other} may run on its CPU");
     }

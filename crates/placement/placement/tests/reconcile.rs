@@ -181,7 +181,7 @@ fn with_each_fault(arm: impl Fn(&Fixture, u64), came: impl Fn(&Fixture) -> bool,
         assert!(fixture.find("a").is_none());
         assert_eq!(fixture.find("d").unwrap().state, VmState::Running, "fault {at}");
         if !recovered {
-            assert!(at >= at_least, "the story has {at} places for a fault");
+            assert!(at >= at_least, "the scenario has {at} points for a fault");
             return;
         }
     }
@@ -536,7 +536,7 @@ fn changed_memory_is_found_with_a_remedy_and_is_right_after_a_restart() {
     let (calls, started) = (fixture.hypervisor.calls(), fixture.hypervisor.domains()[&shared].running);
     let report = reconcile(&*fixture.store, &mut fixture.hypervisor, &fixture.host).unwrap();
     assert!(report.problems[0].contains("of 300 MiB, expected of 64 MiB"), "{report:?}");
-    // It is reported, and no futile call is made.
+    // The difference is reported, and the hypervisor is not called.
     assert!(started && fixture.hypervisor.calls() == calls);
     restart(&mut fixture, "shared");
     assert!(fixture.has_converged(), "{:?}", found(&mut fixture));

@@ -305,19 +305,19 @@ fn any_request() -> impl Strategy_<Value = Request> {
 use proptest::strategy::Strategy as Strategy_;
 
 #[derive(Clone, Debug)]
-enum Step {
+enum SchedulerOperation {
     Place(Request),
     Give(usize),
     Load(usize, u8),
     Status(usize, bool),
 }
 
-fn any_step() -> impl Strategy_<Value = Step> {
+fn any_step() -> impl Strategy_<Value = SchedulerOperation> {
     prop_oneof![
-        6 => any_request().prop_map(Step::Place),
-        3 => any::<usize>().prop_map(Step::Give),
-        1 => (any::<usize>(), any::<u8>()).prop_map(|(h, l)| Step::Load(h, l)),
-        1 => (any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(h, up)| Step::Status(h, up)),
+        6 => any_request().prop_map(SchedulerOperation::Place),
+        3 => any::<usize>().prop_map(SchedulerOperation::Give),
+        1 => (any::<usize>(), any::<u8>()).prop_map(|(h, l)| SchedulerOperation::Load(h, l)),
+        1 => (any::<usize>(), prop::bool::weighted(0.7)).prop_map(|(h, up)| SchedulerOperation::Status(h, up)),
     ]
 }
 
@@ -347,13 +347,13 @@ fn refusals_have_reasons(scheduler: &Scheduler, request: &Request) {
     }
 }
 
-fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
+fn run(steps: &[SchedulerOperation], hosts: &[Host], rankings: usize) {
     let mut scheduler = Scheduler::new(Policy { rankings, ..Policy::default() }, 3);
     hosts.iter().for_each(|h| scheduler.put_host(h).unwrap());
     let mut placed: Vec<Placement> = Vec::new();
     for step in steps {
         match step {
-            Step::Place(request) => {
+            SchedulerOperation::Place(request) => {
                 request.check().unwrap();
                 let fits = reference_fits(&scheduler, request);
                 refusals_have_reasons(&scheduler, request);
@@ -363,16 +363,16 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
                     Err(error) => panic!("{error}"),
                 }
             }
-            Step::Give(n) if !placed.is_empty() => {
+            SchedulerOperation::Give(n) if !placed.is_empty() => {
                 scheduler.release(&placed.swap_remove(n % placed.len())).unwrap();
             }
-            Step::Give(_) => {}
-            Step::Load(host, load) => {
+            SchedulerOperation::Give(_) => {}
+            SchedulerOperation::Load(host, load) => {
                 let load = NodeLoad { cpu: f32::from(*load) / 255.0, memory: 0.3 };
                 let host = &hosts[host % hosts.len()];
                 scheduler.set_load(&host.name, &vec![load; host.nodes.len()]);
             }
-            Step::Status(host, up) => {
+            SchedulerOperation::Status(host, up) => {
                 let status = if *up { HostStatus::Up } else { HostStatus::Draining };
                 scheduler.set_status(&hosts[host % hosts.len()].name, status);
             }
@@ -400,7 +400,7 @@ fn run(steps: &[Step], hosts: &[Host], rankings: usize) {
     };
     assert_eq!(sorted(&fresh), sorted(&scheduler.inventory));
     for step in steps {
-        let Step::Place(request) = step else { continue };
+        let SchedulerOperation::Place(request) = step else { continue };
         for demand in Demand::of(request, Overhead::default()) {
             let Scheduler { inventory, policy, rankings, .. } = &mut scheduler;
             let rules = Rules { weights: &policy.weights, overcommit_percent: 200, first_nodes: false };
@@ -440,7 +440,7 @@ fn the_search_finds_nodes_on_a_host_of_sixty_four() {
 }
 
 /// Checks that a comparison strategy makes the same choice from its caches as from a full scan.
-fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
+fn run_as_others(steps: &[SchedulerOperation], hosts: &[Host], strategy: super::Strategy) {
     let mut scheduler = Scheduler::new(Policy { strategy, ..Policy::default() }, 3);
     // Half of the hosts are added later.
     let (first, later) = hosts.split_at(hosts.len() / 2);
@@ -451,7 +451,7 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
             later.iter().for_each(|h| scheduler.put_host(h).unwrap());
         }
         match step {
-            Step::Place(request) => {
+            SchedulerOperation::Place(request) => {
                 let demands = scheduler.demands(request);
                 // An invalid request, such as one with a fraction of a huge page, has no placement.
                 let plain = (request.check().is_ok())
@@ -464,11 +464,11 @@ fn run_as_others(steps: &[Step], hosts: &[Host], strategy: super::Strategy) {
                     placed.push(placement);
                 }
             }
-            Step::Give(n) if !placed.is_empty() => {
+            SchedulerOperation::Give(n) if !placed.is_empty() => {
                 scheduler.release(&placed.swap_remove(n % placed.len())).unwrap();
             }
-            Step::Give(_) | Step::Load(..) => {}
-            Step::Status(host, up) => {
+            SchedulerOperation::Give(_) | SchedulerOperation::Load(..) => {}
+            SchedulerOperation::Status(host, up) => {
                 let status = if *up { HostStatus::Up } else { HostStatus::Draining };
                 scheduler.set_status(&hosts[host % hosts.len()].name, status);
             }

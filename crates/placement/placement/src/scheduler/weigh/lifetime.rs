@@ -1,5 +1,5 @@
-//! Prefers nodes on which some virtual machine is expected to stay as long as the new one: the new one then does not delay the
-//! time at which the node becomes empty.
+//! Prefers nodes on which some virtual machine is expected to stay at least as long as the new one, which then does not
+//! delay the time at which the node becomes empty.
 //!
 //! Source: Ling et al., "LAVA" (MLSys 2025), section on non-invasive lifetime-aware scoring.
 
