@@ -122,14 +122,15 @@ impl Row<'_> {
         self.record.get(column).unwrap_or_default()
     }
 
-    /// Refuses a field with an end of line: after a stray quote, the reader takes the following rows for its text.
+    /// Refuses a field with an end of line: after a stray quote, the CSV reader treats the following rows as text of
+    /// the field.
     fn is_one_line(&self) -> Result<(), Fault> {
         let found = self.record.iter().position(|text| text.contains(['\n', '\r']));
-        found.map_or(Ok(()), |column| Err(self.fault(column, "is quoted and goes on in the next line")))
+        found.map_or(Ok(()), |column| Err(self.fault(column, "is quoted and continues in the next line")))
     }
 
     /// A whole number in a range.
-    fn whole(&self, column: usize, from: u32, to: u32) -> Result<u32, Fault> {
+    fn integer(&self, column: usize, from: u32, to: u32) -> Result<u32, Fault> {
         let number = self.number(column, from.into(), to.into())?;
         match number.fract() == 0.0 {
             true => Ok(number as u32),
@@ -205,7 +206,7 @@ impl Columns {
         let preferred = MemoryPolicy::Preferred { within_distance: 255 };
         let memories = [("strict", MemoryPolicy::Strict), ("preferred", preferred)];
         let nodes = self.virtual_nodes.filter(|column| !row.text(*column).is_empty());
-        let virtual_nodes = nodes.map(|column| row.whole(column, 1, 16)).transpose()?;
+        let virtual_nodes = nodes.map(|column| row.integer(column, 1, 16)).transpose()?;
         let lifetime = self.lifetime.filter(|column| !row.text(*column).is_empty());
         let lifetime =
             lifetime.map(|column| row.number(column, 0.0, MAX_LIFETIME_S as f64 / DAY_S)).transpose()?;
@@ -227,7 +228,7 @@ impl Columns {
     fn size(&self, row: &Row<'_>, machine: &Host) -> Result<(u32, u64), Fault> {
         let (vcpus, mib) = match self.size {
             SizeColumns::Amounts(vcpus, mib) => {
-                (row.whole(vcpus, 1, MAX_VCPUS)?.into(), row.number(mib, 1.0, MAX_MEMORY_MIB as f64)?)
+                (row.integer(vcpus, 1, MAX_VCPUS)?.into(), row.number(mib, 1.0, MAX_MEMORY_MIB as f64)?)
             }
             SizeColumns::Fractions(core, memory) => {
                 let all: u64 =
@@ -305,8 +306,8 @@ mod tests {
         }
         let head = "starttime,endtime,vcpus,memory_mib,virtual_nodes,note\n0,1,1,64,,a\n";
         for (row, field, problem) in [
-            // The reader would take the last row for the text of the note.
-            ("0,1,1,64,,\"b\n2,3,1,64,,c", "note", "goes on in the next line"),
+            // The CSV reader would treat the last row as text of the note.
+            ("0,1,1,64,,\"b\n2,3,1,64,,c", "note", "continues in the next line"),
             ("0,1,2.5,64,,", "vcpus", "2.5 is not a whole number"),
             ("0,1,2,64,1.9,", "virtual_nodes", "1.9 is not a whole number"),
         ] {

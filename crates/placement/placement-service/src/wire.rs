@@ -33,7 +33,7 @@ pub struct Problem {
     pub fields: Vec<Invalid>,
 }
 
-/// Maximum number of characters about fields in a line.
+/// Maximum number of characters of the invalid fields in [`Problem::summary`].
 const MAX_SUMMARY_CHARS: usize = 300;
 
 impl Problem {

@@ -71,7 +71,7 @@ pub fn advise(inventory: &Inventory, fleet: &Fleet, policy: Policy) -> Result<Ve
         })?;
         let here = vm.host.as_ref().and_then(|name| hosts.get(name)).and_then(|host| {
             let nodes: Vec<u32> = host.nodes.iter().map(|node| node.id).collect();
-            // First with memory of its own nodes only, then also of others.
+            // First try only memory of the virtual machine's own nodes, then also of other nodes.
             let requests = [with(MemoryPolicy::Strict), borrowing.clone()];
             requests.iter().find_map(|request| scheduler.decide_on(request, &host.name, &nodes, None))
         });

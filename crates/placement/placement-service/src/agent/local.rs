@@ -54,7 +54,7 @@ impl ControlPlane for Local {
             return self.state.record_contact(host).map(|()| AgentOrders::default());
         }
         self.state.report(host, report)?;
-        Ok(self.runtime.block_on(self.state.work(host, generation, wait)))
+        Ok(self.runtime.block_on(self.state.wait_for_orders(host, generation, wait)))
     }
 
     fn shutdown_deadline(&self) -> &ShutdownDeadline {

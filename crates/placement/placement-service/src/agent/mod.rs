@@ -39,7 +39,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
 pub(crate) const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(6);
 /// Time limit for the target of a migration to prepare its host.
 const PREPARE_TIMEOUT: Duration = Duration::from_secs(60);
-/// Time to report the result of the last call after that.
+/// Additional time to report the result of the last call.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The source of a host's description.
@@ -165,7 +165,7 @@ impl Agent {
         let (at_work, ended) = channel::<()>();
         let working = std::thread::Builder::new().name("placement-agent".into()).spawn(move || {
             let _at_work = at_work;
-            self.work();
+            self.run_loop();
         });
         if let Err(error) = working {
             return log(&format!("an agent cannot work: {error}"));
@@ -179,7 +179,7 @@ impl Agent {
         }
     }
 
-    fn work(mut self) {
+    fn run_loop(mut self) {
         let mut reported = String::new();
         let mut round = None;
         while !self.control_plane.shutdown_deadline().is_set() {
@@ -269,7 +269,7 @@ impl Agent {
         let report = std::mem::take(&mut round.report);
         let (problems, foreign) = (report.problems.clone(), report.foreign.clone());
         let orders = self.control_plane.report(&round.host.name, report).map_err(|e| e.to_string())?;
-        // They stay valid until the next full check.
+        // The problems and foreign domains stay valid until the next full check.
         (round.report.problems, round.report.foreign) = (problems, foreign);
         if orders.generation != round.generation {
             round.generation = orders.generation;

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
     use longma_topology::Machine;
 
-    fn left(reserve: &MemoryReserve) -> Result<Vec<u64>, String> {
+    fn remaining_mib(reserve: &MemoryReserve) -> Result<Vec<u64>, String> {
         let mut host = Host::of_machine(&Machine::open("hygon-8node").unwrap(), "h1").unwrap();
         host.nodes.truncate(3);
         host.nodes[1].memory[0].mib = 8192;
@@ -74,12 +74,12 @@ mod tests {
     #[test]
     fn a_reserve_is_of_the_host_or_of_its_nodes() {
         let nodes = |all: &[(u32, u64)]| MemoryReserve::Nodes(all.iter().copied().collect());
-        assert_eq!(left(&MemoryReserve::Usual).unwrap(), [32768 - 2048, 8192 - 1024, 0]);
-        assert_eq!(left(&MemoryReserve::Host(5000)).unwrap(), [32768 - 4000, 8192 - 1000, 0]);
-        assert_eq!(left(&nodes(&[(1, 92)])).unwrap(), [32768 - 2048, 8100, 0]);
-        assert_eq!(left(&nodes(&[(0, 0), (1, 8192)])).unwrap(), [32768, 0, 0]);
-        assert!(left(&nodes(&[(3, 1)])).unwrap_err().contains("no node 3"));
-        assert!(left(&nodes(&[(1, 8193)])).unwrap_err().contains("node 1 has 8192 MiB"));
-        assert!(left(&MemoryReserve::Host(50_000)).unwrap_err().contains("node 0"));
+        assert_eq!(remaining_mib(&MemoryReserve::Usual).unwrap(), [32768 - 2048, 8192 - 1024, 0]);
+        assert_eq!(remaining_mib(&MemoryReserve::Host(5000)).unwrap(), [32768 - 4000, 8192 - 1000, 0]);
+        assert_eq!(remaining_mib(&nodes(&[(1, 92)])).unwrap(), [32768 - 2048, 8100, 0]);
+        assert_eq!(remaining_mib(&nodes(&[(0, 0), (1, 8192)])).unwrap(), [32768, 0, 0]);
+        assert!(remaining_mib(&nodes(&[(3, 1)])).unwrap_err().contains("no node 3"));
+        assert!(remaining_mib(&nodes(&[(1, 8193)])).unwrap_err().contains("node 1 has 8192 MiB"));
+        assert!(remaining_mib(&MemoryReserve::Host(50_000)).unwrap_err().contains("node 0"));
     }
 }

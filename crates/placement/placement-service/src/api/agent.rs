@@ -66,7 +66,7 @@ pub(crate) async fn report(
     if at_work {
         return Ok(Json(AgentOrders::default()));
     }
-    Ok(Json(state.work(&host, generation, wait).await))
+    Ok(Json(state.wait_for_orders(&host, generation, wait).await))
 }
 
 /// Lists all virtual machines of the host.
@@ -208,7 +208,7 @@ pub(crate) async fn change(
     Ok(Json(changed.await?.map(for_agent)))
 }
 
-/// Removes what agents do not need and those of older versions do not know.
+/// Removes fields that agents do not need and older agents do not know.
 fn for_agent(mut vm: Vm) -> Vm {
     vm.request.lifetime_s = None;
     vm

@@ -127,7 +127,7 @@ impl Watcher {
                 later = changed.wait_for(|last| *last > after) => { later.ok()?; }
                 _ = stopping.wait_for(|s| *s) => return None,
                 _ = tokens.changed() => {}
-                // Another service may have removed the token from the database that both use, or it expires.
+                // Another service may have removed the token from the shared database, or the token may have expired.
                 () = tokio::time::sleep(check_interval) => {}
             }
             if !self.state.is_token_valid(&self.caller).await {

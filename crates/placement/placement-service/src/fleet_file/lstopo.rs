@@ -122,7 +122,7 @@ impl Topology {
     ) -> Result<OpenElement, Fault> {
         let element = String::from_utf8_lossy(start.name().as_ref()).into_owned();
         let mut all = BTreeMap::new();
-        // The reader's own check for attributes given twice takes time with the square of their number.
+        // The reader's own check for duplicate attributes takes quadratic time.
         for attribute in start.attributes().with_checks(false) {
             let wrong = |error: &dyn std::fmt::Display| Fault::at(Some(line), element.clone(), error);
             let attribute = attribute.map_err(|error| wrong(&error))?;

@@ -130,8 +130,8 @@ fn reason(host: &HostVerdict) -> String {
     }
 }
 
-/// For a pod with huge pages, its memory in ordinary pages is the scheduler's overhead, which comes from the same NUMA
-/// node in addition.
+/// A pod with huge pages also needs memory in ordinary pages of the same NUMA node. The scheduler treats this memory as
+/// the overhead of a virtual machine.
 fn policy(need: Option<&PodNeed>) -> Policy {
     let ordinary = need.filter(|need| need.huge_pages.is_some()).map_or(0, |need| need.memory_mib);
     let fixed_mib = u32::try_from(ordinary).unwrap_or(u32::MAX);

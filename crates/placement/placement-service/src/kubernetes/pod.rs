@@ -76,7 +76,8 @@ fn has_whole_cpus(container: &Container) -> bool {
     equal("memory").is_some() && equal("cpu").is_some_and(|cpus| cpus % 1000 == 0)
 }
 
-/// The largest requests of a pod at any time: sidecars run along with all that follow, other init containers alone.
+/// The largest requests of a pod at any time: a sidecar runs together with all containers that start after it, other
+/// init containers run one at a time.
 fn total_requests(pod: &Pod) -> Option<Resources> {
     let (mut most, mut running) = (Resources::new(), Resources::new());
     for container in &pod.spec.init_containers {

@@ -638,7 +638,7 @@ mod tests {
         let file = folder.path().join("domain.xml");
         std::fs::write(&file, write(&with_devices, Virtualization::Software, None).unwrap()).unwrap();
         let run = |name: &str| std::process::Command::new(name).arg(&file).arg("domain").output();
-        // It calls xmllint, which Debian packages elsewhere.
+        // virt-xml-validate calls xmllint, which is in another Debian package.
         match (run("virt-xml-validate"), run("xmllint")) {
             (Ok(done), Ok(_)) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr)),
             _ => eprintln!("skipped: virt-xml-validate or xmllint is not installed"),

@@ -16,7 +16,7 @@ use std::net::Ipv6Addr;
 use std::path::Path;
 use std::time::Duration;
 
-/// How long a request of a client that has died may wait in libvirtd. Until then, a migration may be about to begin.
+/// How long libvirtd may queue a request whose client has died. During this time, a migration may still begin.
 const QUEUE_TIME: Duration = Duration::from_secs(3);
 
 fn refused(what: &str, why: impl ToString) -> HypervisorError {
@@ -24,8 +24,8 @@ fn refused(what: &str, why: impl ToString) -> HypervisorError {
 }
 
 /// Arguments of `virsh migrate` that depend on how the target's libvirtd is reached. If the connection is encrypted,
-/// the memory is sent over it too. Else QEMU connects to the address in the URI, which the target's name may not
-/// resolve to.
+/// the memory is sent over it too. Otherwise QEMU connects to the address in the URI, because the target's own name may
+/// resolve to another address.
 fn transport(address: &str) -> Vec<String> {
     let (scheme, rest) = address.split_once("://").unwrap_or((address, ""));
     let transport = scheme.split_once('+').map_or("tls", |(_, transport)| transport);
@@ -138,7 +138,8 @@ impl Libvirt {
         self.sent.insert(name.into());
         let sent = self.virsh.run_for(&arguments, None, Duration::from_secs(MAX_MIGRATION_S));
         if let Err(Fault::Unavailable(_)) = &sent {
-            // virsh was killed, and libvirtd continues. If this fails, too, a later check does it.
+            // virsh was killed, but libvirtd continues the migration. If the abort fails, too, a later check repeats
+            // it.
             let _ = self.abort(name);
         }
         sent.map(drop).map_err(|fault| fault.error(&what))

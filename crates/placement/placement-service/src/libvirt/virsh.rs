@@ -113,7 +113,7 @@ impl Virsh {
         }
         let mut child = command.spawn().map_err(|e| failed(e.to_string()))?;
         let writer = child.stdin.take().zip(input.map(str::to_string)).map(|(mut to, text)| {
-            // Fails if the child does not read its input; it then reports an error itself.
+            // Fails if the child does not read its input; the child then reports an error itself.
             std::thread::spawn(move || to.write_all(text.as_bytes()))
         });
         let readers = (read(child.stdout.take()), read(child.stderr.take()));

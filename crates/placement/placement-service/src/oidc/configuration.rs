@@ -67,7 +67,7 @@ pub(super) fn is_protected(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return url.starts_with("https://") };
     let authority = rest.split('/').next().unwrap_or_default();
     if authority.contains('@') {
-        // The host is behind a user's name, which may look like a local address.
+        // The host follows a user's name, which may look like a local address.
         return false;
     }
     let host = match authority.strip_prefix('[') {

@@ -19,7 +19,7 @@ const REFRESH_INTERVAL: Duration = Duration::from_secs(600);
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// Age up to which keys are used while the issuer cannot be reached.
 const MAX_AGE: Duration = Duration::from_secs(24 * 3600);
-/// How long a token whose key is known waits for newer keys, so that a slow issuer delays no request by more.
+/// How long a token whose key is known waits for newer keys, so that a slow issuer delays no request by more than this.
 const NEWER_KEYS_WAIT: Duration = Duration::from_millis(500);
 /// Time limit of a request to the issuer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,7 +29,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Why there is no key for a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoKey {
-    /// The issuer has none that suits the token.
+    /// The issuer has no key that suits the token.
     Unknown,
     /// The issuer's keys could never be read.
     Unreachable,
@@ -96,7 +96,7 @@ impl KeyCache {
             let refresh = tokio::spawn(async move { cache.refresh(known.tried).await });
             let is_usable = found.is_some() && known.read.is_some_and(|at| at.elapsed() <= MAX_AGE);
             match is_usable {
-                // If it takes longer, it ends in the background.
+                // A longer fetch continues in the background.
                 true => drop(tokio::time::timeout(NEWER_KEYS_WAIT, refresh).await),
                 false => drop(refresh.await),
             }

@@ -18,7 +18,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
 
 /// Makes `jsonwebtoken` use ring in this process.
 pub(super) fn install() {
-    // Fails if it was done before.
+    // Fails if a provider is already installed.
     let _ = PROVIDER.install_default();
 }
 

@@ -145,7 +145,7 @@ fn claims_decide_the_role() {
     let tenant = with(with(issuer.claims(), "groups", json!("users")), "org", json!({ "name": "acme" }));
     let caller = ask(&oidc, &issuer.signed(&tenant)).unwrap();
     assert_eq!((caller.role.name(), caller.scope.as_deref()), ("tenant", Some("acme")));
-    // A value that is no name of a tenant gives none.
+    // A value that is not a tenant's name gives no role.
     for name in [json!("a/b"), json!(""), json!(7), json!(["acme"])] {
         let odd = with(with(issuer.claims(), "groups", json!([])), "org", json!({ "name": name.clone() }));
         let (kind, why) = ask(&oidc, &issuer.signed(&odd)).unwrap_err();
@@ -199,7 +199,7 @@ fn hostile_tokens_are_refused() {
         other.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
     });
     assert!(not_authenticated(&forged).contains("signature is wrong"));
-    // A key that the token brings along.
+    // A key in the token's own header.
     let brought = json!({ "alg": "ES256", "jwk": jwk("k1", &other), "jku": "http://127.0.0.1:1/" });
     let brought = signed(&brought, &claims, |message| {
         other.sign(&SystemRandom::new(), message).unwrap().as_ref().to_vec()
@@ -269,7 +269,7 @@ fn new_keys_are_found_and_a_flood_of_unknown_ones_does_not_reach_the_issuer() {
         ask(&oidc, &issuer.signed(&claims)).unwrap_err().1.contains("no such key"),
         "the old key is gone"
     );
-    // An issuer that answers nonsense loses no keys.
+    // The known keys stay valid if the issuer's answer is malformed.
     *issuer.jwks.lock().unwrap() = "no keys".into();
     oidc.keys.forget_attempt();
     ask(&oidc, &unknown("k9")).unwrap_err();
@@ -290,7 +290,7 @@ fn a_slow_issuer_delays_no_token_whose_key_is_known() {
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     // The request to the issuer continues on the runtime.
     drop(runtime);
-    // A day after the keys were read, it has to answer.
+    // A day after the keys were read, the issuer has to answer.
     oidc.keys.age(Duration::from_secs(25 * 3600));
     assert_eq!(ask(&oidc, &token).unwrap_err().0, ProblemKind::IssuerUnreachable);
 }

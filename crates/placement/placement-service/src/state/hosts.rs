@@ -65,7 +65,8 @@ pub(crate) struct HostState {
     pub refused: Option<Instant>,
     /// Resources that are reserved but lost.
     pub lost: Option<LostResources>,
-    /// The host as its agent found it, if existing reservations do not fit it; the reason; and when it was last tried.
+    /// The host as its agent found it, if existing reservations do not fit this description; the reason; and the time
+    /// of the last attempt to store it.
     pub rejected_description: Option<(Arc<Host>, String, Instant)>,
     pub(super) switcher: Switcher,
     /// Version of the protocol that its agent speaks; `None` before its first report.

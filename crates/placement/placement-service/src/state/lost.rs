@@ -273,7 +273,7 @@ mod tests {
         assert!(two.claim("h", "b").unwrap());
         // The first service's knowledge is outdated.
         one.host("h", |h| h.manager.as_mut().unwrap().confirmed = long_ago());
-        assert!(!one.claim("h", "a").unwrap(), "b holder for the host now");
+        assert!(!one.claim("h", "a").unwrap(), "b manages the host now");
     }
 
     #[test]

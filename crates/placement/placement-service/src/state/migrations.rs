@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 
-/// Time after which a migration without an answer of the source's agent is forgotten here. The agent ends it.
+/// If the source's agent does not answer for this time, the service forgets the migration; the agent ends it.
 const FORGET_AFTER: Duration = Duration::from_secs(900);
 /// The interval before another attempt to migrate a virtual machine that could not leave a host.
 const RETRY_INTERVAL: Duration = Duration::from_secs(60);

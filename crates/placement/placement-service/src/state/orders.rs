@@ -27,7 +27,7 @@ impl ServiceState {
     }
 
     /// Waits for work on a host that is newer than `generation`, at most for `wait`. Returns the pending orders.
-    pub async fn work(&self, host: &str, generation: u64, wait: Duration) -> AgentOrders {
+    pub async fn wait_for_orders(&self, host: &str, generation: u64, wait: Duration) -> AgentOrders {
         let mut changed = self.host(host, |h| h.generation.subscribe());
         let mut stopping = self.stopping.subscribe();
         let later = changed.wait_for(|now| *now > generation);

@@ -1,4 +1,4 @@
-//! Who did it: the audit log, actors of events, and tokens that expire.
+//! Accountability: the audit log, actors of events, and tokens that expire.
 
 use crate::service::*;
 use longma_placement::store::{AuditRecord, Quota, Vm};

@@ -1,4 +1,4 @@
-//! Migrations and emptied hosts through the API, with agents that the tests play and with simulated hosts.
+//! Migrations and emptied hosts through the API, with agents that the tests implement and with simulated hosts.
 
 use crate::protocol::{agent_of, run};
 use crate::service::*;
@@ -21,7 +21,7 @@ fn kind<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> ProblemKind {
     }
 }
 
-/// An agent that a test plays.
+/// An agent that a test implements.
 struct Played<'a> {
     client: Client,
     host: &'a str,
