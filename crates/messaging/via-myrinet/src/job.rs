@@ -6,7 +6,7 @@
 use super::Settings;
 use super::lanai::{Direction, Engine};
 use super::settings::Kind;
-use super::steps::{self, Step};
+use super::steps::{self, FirmwareStep};
 use super::translation::{Piece, Tlb};
 use longma_via::Status;
 use longma_via::provider::{Header, Request};
@@ -163,7 +163,7 @@ impl<'a> Planner<'a> {
         self.settings.kind == Kind::Bvia
     }
 
-    fn step(&mut self, step: &Step) -> &mut Self {
+    fn step(&mut self, step: &FirmwareStep) -> &mut Self {
         let cycles = f64::from(step.cycles()) * self.settings.cost_factor;
         self.ops.push_back(Op::Cycles(cycles.round().max(1.0) as u32));
         self

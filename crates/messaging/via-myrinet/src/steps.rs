@@ -7,7 +7,7 @@
 
 /// The instructions of a step on the NIC's processor, as compiled from C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct FirmwareStep {
     /// The name in the table.
     pub name: &'static str,
     /// The operations counted.
@@ -28,7 +28,7 @@ const LOAD_CYCLES: u32 = 2;
 /// A branch and its delay slot, which the compiler rarely fills.
 const BRANCH_CYCLES: u32 = 2;
 
-impl Step {
+impl FirmwareStep {
     const fn new(name: &'static str, what: &'static str, [alu, loads, stores, branches]: [u32; 4]) -> Self {
         Self { name, what, alu, loads, stores, branches }
     }
@@ -41,10 +41,10 @@ impl Step {
 
 macro_rules! steps {
     ($($(#[doc = $doc:literal])* $ident:ident = $name:literal, $what:literal, $mix:expr;)*) => {
-        $($(#[doc = $doc])* pub const $ident: Step = Step::new($name, $what, $mix);)*
+        $($(#[doc = $doc])* pub const $ident: FirmwareStep = FirmwareStep::new($name, $what, $mix);)*
 
         /// All steps in the order of the table.
-        pub const ALL: &[Step] = &[$($ident),*];
+        pub const ALL: &[FirmwareStep] = &[$($ident),*];
     };
 }
 
@@ -143,7 +143,7 @@ mod tests {
     fn the_table_in_the_book_is_the_one_in_the_code() {
         let book = include_str!("../../../../docs/src/design/myrinet.md");
         for step in ALL {
-            let Step { name, what, alu, loads, stores, branches } = step;
+            let FirmwareStep { name, what, alu, loads, stores, branches } = step;
             let row =
                 format!("| {name} | {what} | {alu} | {loads} | {stores} | {branches} | {} |", step.cycles());
             assert!(book.contains(&row), "docs/src/design/myrinet.md lacks\n{row}");

@@ -19,8 +19,8 @@ pub mod udp;
 /// Settings for tests of this crate. Not part of the public interface.
 #[doc(hidden)]
 pub mod testing {
-    /// Sets the maximum sleep of the service threads of datagram NICs. With a long one, a missed wake-up is a time-out
-    /// instead of a delay that depends on the load of the machine.
+    /// Sets the maximum sleep of the service threads of datagram NICs. With a long maximum, a missed wake-up causes a
+    /// time-out instead of a delay that depends on the load of the machine.
     pub fn set_max_service_sleep(limit: std::time::Duration) {
         super::datagram::set_max_sleep(limit);
     }
@@ -39,7 +39,8 @@ pub mod fuzzing {
         }
     }
 
-    /// Does the same with the connection parameters and the message header of the datagram providers.
+    /// Parses the connection parameters and the message header of the datagram providers, and checks that they survive
+    /// a round trip.
     pub fn read_datagram_message(bytes: &[u8]) {
         use super::datagram::message::{ConnectionParameters, MessageHeader};
         if let Some(parameters) = ConnectionParameters::read(bytes) {

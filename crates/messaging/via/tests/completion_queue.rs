@@ -351,7 +351,7 @@ fn the_disconnect_or_drop_of_a_silent_peer_is_detected() {
 
 /// Clients send at random times, several messages at a time, and wait for their answers. The servers wait for the
 /// queue, poll it at intervals, or send unsolicited messages. `LONGMA_VIA_QUEUE_SECONDS=600` runs a campaign.
-fn speaks_at_random(hosts: [Host; 2], count: usize) {
+fn exchanges_messages_at_random(hosts: [Host; 2], count: usize) {
     const TALKERS: usize = 4;
     let seconds = std::env::var("LONGMA_VIA_QUEUE_SECONDS").ok().and_then(|text| text.parse().ok());
     let crowd = crowd_on(hosts, count);
@@ -407,16 +407,16 @@ fn speaks_at_random(hosts: [Host; 2], count: usize) {
 
 #[test]
 fn many_randomly_sending_clients_are_all_answered_over_shared_memory() {
-    speaks_at_random([host(), host()], 200);
+    exchanges_messages_at_random([host(), host()], 200);
 }
 
 #[test]
 fn many_randomly_sending_clients_are_all_answered_over_udp() {
-    speaks_at_random([host_of(udp()), host_of(udp())], 60);
+    exchanges_messages_at_random([host_of(udp()), host_of(udp())], 60);
 }
 
 /// The processor time of this process.
-fn worked() -> Duration {
+fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
@@ -443,9 +443,9 @@ fn costs(hosts: [Host; 2], count: usize) -> [Duration; 3] {
     let last = &crowd.vis[count - 1];
     let least = |completions: u32, one: &mut dyn FnMut()| {
         let round = |_| {
-            let before = worked();
+            let before = cpu_time();
             (0..completions).for_each(|_| one());
-            (worked() - before) / completions
+            (cpu_time() - before) / completions
         };
         (0..30).map(round).min().unwrap()
     };

@@ -165,7 +165,7 @@ fn connections_per_user_are_limited_and_freed_when_they_end() {
 }
 
 /// Sends 12 KiB from memory that is not enabled for RDMA. Returns whether the message stays there until it is received.
-fn lies_in_memory(server: &Side, client: &Side) -> bool {
+fn stays_in_sender_memory(server: &Side, client: &Side) -> bool {
     let from = client.nic.allocate(1 << 16, MemoryAttributes::local(client.tag)).unwrap();
     let to = server.nic.allocate(1 << 16, MemoryAttributes::local(server.tag)).unwrap();
     let (mut in_memory, mut turns) = (false, 0);
@@ -198,6 +198,6 @@ fn large_messages_are_copied_once_between_processes_of_a_user_unless_disabled() 
         let (server, client) =
             [ours, theirs].map(|single_copy| side(Settings { single_copy, ..Settings::default() })).into();
         connect(&server, &client, &name(&format!("copy-{ours:?}-{theirs:?}"))).unwrap();
-        assert_eq!(lies_in_memory(&server, &client), expected, "{ours:?} {theirs:?}");
+        assert_eq!(stays_in_sender_memory(&server, &client), expected, "{ours:?} {theirs:?}");
     }
 }

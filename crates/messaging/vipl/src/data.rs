@@ -85,14 +85,14 @@ impl RawDescriptor {
             remote = RemoteSegment { address: address.address, handle: MemoryHandle(address.handle) };
         }
         let mut sum = 0u64;
-        for (index, place) in segment_buffer[..count - skip].iter_mut().enumerate() {
+        for (index, slot) in segment_buffer[..count - skip].iter_mut().enumerate() {
             // SAFETY: the index is less than `count`.
             let from = unsafe { self.first.add(index + skip).read_volatile() };
             let handle = MemoryHandle(from.handle);
-            place.write(Segment { address: from.address, handle, length: from.length });
+            slot.write(Segment { address: from.address, handle, length: from.length });
             sum += u64::from(from.length);
         }
-        // The control segment repeats the total length. A receive may have more space than that.
+        // The control segment repeats the total length. The segments of a receive may be longer.
         if !receive && sum != u64::from(control.length) {
             return None;
         }
@@ -118,13 +118,12 @@ static TOO_MANY: [Segment; MAX_SEGMENTS + 1] =
     [Segment { address: 0, handle: MemoryHandle(0), length: 0 }; MAX_SEGMENTS + 1];
 
 fn post(vi: &ViObject, descriptor: *mut CDescriptor, memory: u32, receive: bool) -> Return {
-    let Some(place) = read_descriptor(vi, descriptor, memory) else { return Return::InvalidParameter };
+    let Some(raw) = read_descriptor(vi, descriptor, memory) else { return Return::InvalidParameter };
     let mut segment_buffer: SegmentBuffer = [const { MaybeUninit::uninit() }; MAX_SEGMENTS];
     // SAFETY: the whole descriptor is in registered memory, which VIPL requires to be mapped.
-    let read = unsafe { place.read(receive, &mut segment_buffer) };
+    let read = unsafe { raw.read(receive, &mut segment_buffer) };
     let usual = if receive { Operation::Receive } else { Operation::Send };
-    let read =
-        read.unwrap_or_else(|| plain(operation_of(&place.control, receive).unwrap_or(usual), &TOO_MANY));
+    let read = read.unwrap_or_else(|| plain(operation_of(&raw.control, receive).unwrap_or(usual), &TOO_MANY));
     let read = Descriptor { context: descriptor.addr() as u64, context_memory: MemoryHandle(memory), ..read };
     // SAFETY: the descriptor is valid; it belongs to the library from now until it completes.
     unsafe { status_of(descriptor) }.store(0, Ordering::Relaxed);
@@ -143,7 +142,7 @@ unsafe extern "C" fn VipPostRecv(vi: Handle, descriptor: *mut CDescriptor, memor
     VIS.with(vi, |vi| post(vi, descriptor, memory, true)).unwrap_or(Return::InvalidParameter)
 }
 
-/// Returns a descriptor whose completion has been stored into it.
+/// Returns the descriptor of a completion to the program. The result has already been stored in the descriptor.
 ///
 /// # Safety
 /// `to` must be null or point to writable memory.

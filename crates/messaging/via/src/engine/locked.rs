@@ -26,7 +26,7 @@ impl Endpoint {
     /// Breaks the connection after a fault, releases the lock and notifies the program.
     #[cold]
     #[inline(never)]
-    fn release_with_news(&self, mut guard: Guard<'_, Inner>) {
+    fn release_and_notify(&self, mut guard: Guard<'_, Inner>) {
         if let Some(code) = guard.queues.fault {
             self.break_by_fault(&mut guard, code);
         }
@@ -80,7 +80,7 @@ impl Drop for Locked<'_> {
         // SAFETY: `self.guard` is not used after this.
         let guard = unsafe { ManuallyDrop::take(&mut self.guard) };
         if guard.queues.fault.is_some() || guard.queues.notifications.any {
-            self.endpoint.release_with_news(guard);
+            self.endpoint.release_and_notify(guard);
         }
     }
 }

@@ -172,7 +172,7 @@ fn served_slowly() -> (Nic, String) {
     (nic, place)
 }
 
-/// Checks that a well-behaved client of `nic` is accepted when the program gets around to it.
+/// Checks that a well-behaved client of `nic` is accepted once the program accepts connections.
 fn an_honest_client_is_admitted(nic: &Nic, place: &str) {
     let (client, vi, _) = served();
     let tag = nic.create_protection_tag().unwrap();

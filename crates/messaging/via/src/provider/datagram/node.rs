@@ -266,7 +266,7 @@ impl Node {
     }
 
     /// Performs a turn on the NIC's thread and returns the VIs that have events.
-    pub(super) fn work(&self) -> Vec<u32> {
+    pub(super) fn poll_for_service(&self) -> Vec<u32> {
         let mut state = self.lock();
         let now = self.now();
         state.sleeps_until = Duration::ZERO;

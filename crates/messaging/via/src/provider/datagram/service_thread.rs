@@ -85,7 +85,7 @@ fn run(weak: &Weak<Node>) {
 fn work_once(node: &Node) -> Option<Duration> {
     let poller = node.poller.get().and_then(Weak::upgrade);
     for _ in 0..MAX_ROUNDS {
-        let vis_with_events = node.work();
+        let vis_with_events = node.poll_for_service();
         let poller = poller.as_ref().filter(|_| !vis_with_events.is_empty())?;
         vis_with_events.into_iter().for_each(|vi| poller.poll(vi));
     }

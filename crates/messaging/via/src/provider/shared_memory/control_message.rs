@@ -333,7 +333,7 @@ pub(super) fn receive(
     let mut buffer = ControlBuffer([0; 1040]);
     let seen = take(socket.as_raw_fd(), libc::MSG_PEEK, &mut buffer, 0)?;
     // With an empty control buffer, MSG_CTRUNC shows that files are attached.
-    let brings_files = seen.flags & libc::MSG_CTRUNC != 0;
+    let has_files = seen.flags & libc::MSG_CTRUNC != 0;
     if let Some(mismatch @ ControlMessage::VersionMismatch { .. }) = seen.message() {
         // Leave the message and its files in the socket.
         return Ok((mismatch, None));
@@ -344,11 +344,11 @@ pub(super) fn receive(
             Some(ControlMessage::Hello { .. } | ControlMessage::Accept { .. } | ControlMessage::Export(_))
         )
     };
-    if brings_files && !(takes_file() && account.is_none_or(|account| account.may_bring_files())) {
+    if has_files && !(takes_file() && account.is_none_or(|account| account.accepts_files())) {
         return Err(invalid());
     }
     let mut files = Vec::new();
-    if brings_files {
+    if has_files {
         // Peek with space for a single descriptor, while the message stays in the socket. Descriptors that do not fit,
         // or for which the descriptor table has no free entry, keep their reference in the socket, so releasing the
         // others closes nothing. SAFETY: only arithmetic.
@@ -364,7 +364,7 @@ pub(super) fn receive(
     if taken.length == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    if !brings_files && taken.flags & libc::MSG_CTRUNC != 0 {
+    if !has_files && taken.flags & libc::MSG_CTRUNC != 0 {
         // When peeking, the kernel had no memory to report the files. Reject the message rather than treat it as one
         // without files.
         return Err(invalid());

@@ -82,8 +82,8 @@ impl SharedLink {
         let kind = Kind::from_byte(message.kind).ok_or(EndReason::ProtocolViolation)?;
         let place = DataLocation::from_byte(message.place).ok_or(EndReason::ProtocolViolation)?;
         // Only answers to reads may come between the parts of a message.
-        let goes_on = matches!(kind, Kind::Part | Kind::ReadData);
-        if self.arriving.is_some() && !goes_on {
+        let continues = matches!(kind, Kind::Part | Kind::ReadData);
+        if self.arriving.is_some() && !continues {
             return Err(EndReason::ProtocolViolation);
         }
         let immediate = (message.flags & HAS_IMMEDIATE != 0).then_some(message.immediate);

@@ -9,7 +9,7 @@ use super::incoming::PartialMessage;
 use super::layout::*;
 use super::outgoing::Stream;
 use super::peer::Peer;
-use super::peer_region::{PeerRegion, give_up};
+use super::peer_region::{PeerRegion, release_regions};
 use super::ring::{Consumer, Producer, head};
 use crate::address::Credentials;
 use crate::attributes::Reliability;
@@ -221,7 +221,7 @@ impl SharedLink {
         if self.regions_seen != self.peer.mapped_changes() {
             self.last_region = None;
             self.regions_seen = self.peer.mapped_changes();
-            give_up(std::mem::replace(&mut self.regions, self.peer.mapped()));
+            release_regions(std::mem::replace(&mut self.regions, self.peer.mapped()));
         }
         let region = self.regions.iter().find(|region| region.export.handle == handle)?;
         let export = &region.export;
@@ -423,6 +423,6 @@ impl Drop for SharedLink {
         self.nic.unwatch(&self.peer);
         // The peer holds references to the regions too, and unmaps them all at once.
         self.last_region = None;
-        give_up(std::mem::take(&mut self.regions));
+        release_regions(std::mem::take(&mut self.regions));
     }
 }

@@ -226,13 +226,13 @@ impl Provider for Arc<SharedMemory> {
             return Ok(());
         }
         self.regions().insert(region.handle.0, region.clone());
-        self.each_peer(|peer| peer.show(region));
+        self.each_peer(|peer| peer.offer(region));
         Ok(())
     }
 
     fn deregister_region(&self, handle: MemoryHandle) {
         if self.regions().remove(&handle.0).is_some() {
-            self.each_peer(|peer| peer.hide(handle.0));
+            self.each_peer(|peer| peer.revoke(handle.0));
         }
     }
 }

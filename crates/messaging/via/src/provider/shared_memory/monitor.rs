@@ -367,10 +367,10 @@ mod tests {
             std::iter::from_fn(|| receive(&theirs, None).ok()).map(|(message, _)| message).collect()
         };
         let is_revocation = |message: &ControlMessage| *message == ControlMessage::Revoke { handle: 7 };
-        peer.show(&region);
+        peer.offer(&region);
         assert!(matches!(messages()[..], [ControlMessage::Export(_)]));
         while send(peer.peer_connection.socket.as_raw_fd(), &ControlMessage::Nudge, None).is_ok() {}
-        peer.hide(7);
+        peer.revoke(7);
         assert!(!messages().iter().any(is_revocation));
         // The peer is alive: it sends a message.
         send(theirs.as_raw_fd(), &ControlMessage::Nudge, None).unwrap();

@@ -176,7 +176,7 @@ impl Peer {
 
     /// Exports or lends a region to the peer, if the region and our VI permit it. If the peer does not empty its
     /// socket, nothing is sent.
-    pub(super) fn show(&self, region: &RegionInfo) {
+    pub(super) fn offer(&self, region: &RegionInfo) {
         if region.tag != self.tag {
             return;
         }
@@ -238,7 +238,7 @@ impl Peer {
     }
 
     /// Revokes a region. A well-behaved peer sees this before its next transfer.
-    pub(super) fn hide(&self, handle: u32) {
+    pub(super) fn revoke(&self, handle: u32) {
         let mut shown = self.exports();
         let places = shown.iter_mut().enumerate();
         for (slot, place) in places.filter(|(_, place)| place.handle == handle && place.revoking.is_none()) {

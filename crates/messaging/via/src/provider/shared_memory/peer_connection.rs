@@ -8,7 +8,7 @@ use super::control_message::{ControlMessage, RegionExport, send};
 use super::deferred_close::{PeerFile, PeerSocket};
 use super::layout::{EXPORTS, HALF_BYTES, Side};
 use super::mapping::{Mapping, map_foreign, map_half, stays_small};
-use super::peer_region::{PeerRegion, give_up};
+use super::peer_region::{PeerRegion, release_regions};
 use super::process::Process;
 use super::quota::{Account, Charge, Quotas};
 use super::settings::{Allow, Settings, SingleCopy};
@@ -72,7 +72,7 @@ impl PeerConnection {
         allow: &Allow,
         quota: &Arc<Quotas>,
     ) -> Result<PeerConnection, RefusedConnection> {
-        let process = match Process::behind(&socket) {
+        let process = match Process::at_other_end(&socket) {
             Ok(process) => process,
             Err(why) => {
                 let reason = format!("no descriptor is available to watch the process: {why}");
@@ -207,7 +207,7 @@ impl PeerConnection {
         let released: Vec<_> = regions.extract_if(.., |region| which(&region.export)).collect();
         if !released.is_empty() {
             self.changes.fetch_add(1, Ordering::Release);
-            give_up(released);
+            release_regions(released);
         }
     }
 
@@ -231,7 +231,7 @@ impl PeerConnection {
 impl Drop for PeerConnection {
     fn drop(&mut self) {
         self.account.unread().forget(self);
-        give_up(std::mem::take(&mut *self.regions()));
+        release_regions(std::mem::take(&mut *self.regions()));
     }
 }
 

@@ -55,7 +55,7 @@ impl Drop for PeerRegion {
 }
 
 /// Releases regions. A region that is still in use is unmapped when its last user releases it.
-pub(super) fn give_up(regions: Vec<Arc<PeerRegion>>) {
+pub(super) fn release_regions(regions: Vec<Arc<PeerRegion>>) {
     let mut is_much = false;
     let held: Vec<ChargedMapping> = regions
         .into_iter()

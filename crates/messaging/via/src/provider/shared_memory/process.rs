@@ -52,7 +52,7 @@ impl Process {
     ///
     /// # Errors
     /// If there is no free descriptor for the pidfd, without which the exit of the process might go unnoticed.
-    pub(super) fn behind(socket: &impl AsRawFd) -> io::Result<Process> {
+    pub(super) fn at_other_end(socket: &impl AsRawFd) -> io::Result<Process> {
         let socket = socket.as_raw_fd();
         let credentials = credentials_of(socket);
         let mut file: RawFd = -1;

@@ -52,12 +52,12 @@ impl QuotaState {
 /// The accounts of one NIC.
 pub(super) struct Quotas {
     limits: Limits,
-    books: Mutex<QuotaState>,
+    state: Mutex<QuotaState>,
     /// Regions exported to peers that they have not received yet.
     unread: Unread,
 }
 
-/// The account of one connection. When it is dropped, only live charges remain in it.
+/// The account of one connection.
 pub(super) struct Account {
     quota: Arc<Quotas>,
     pub(super) uid: u32,
@@ -79,11 +79,11 @@ pub(super) struct UnclosedFile {
 
 impl Quotas {
     pub(super) fn new(limits: Limits) -> Arc<Quotas> {
-        Arc::new(Quotas { limits, books: Mutex::default(), unread: Unread::new() })
+        Arc::new(Quotas { limits, state: Mutex::default(), unread: Unread::new() })
     }
 
-    fn books(&self) -> MutexGuard<'_, QuotaState> {
-        self.books.lock().ignore_poison()
+    fn state(&self) -> MutexGuard<'_, QuotaState> {
+        self.state.lock().ignore_poison()
     }
 
     /// Opens an account for a connection of a user.
@@ -92,30 +92,30 @@ impl Quotas {
     /// The reason, if a limit is reached.
     pub(super) fn open(self: &Arc<Quotas>, uid: u32) -> Result<Arc<Account>, String> {
         let limits = &self.limits;
-        let mut books = self.books();
-        let user = books.users.get(&uid).copied().unwrap_or_default();
+        let mut state = self.state();
+        let user = state.users.get(&uid).copied().unwrap_or_default();
         if user.connections >= limits.user_connections {
             return Err(format!("user {uid} has {} connections, and no more are allowed", user.connections));
         }
-        if books.all.connections >= limits.nic_connections {
-            return Err(format!("there are {} connections, and no more are allowed", books.all.connections));
+        if state.all.connections >= limits.nic_connections {
+            return Err(format!("there are {} connections, and no more are allowed", state.all.connections));
         }
-        books.connect(uid);
-        drop(books);
+        state.connect(uid);
+        drop(state);
         Ok(Arc::new(Account { quota: self.clone(), uid, used: Mutex::default() }))
     }
 
     /// Logs a refusal for the program.
     pub(super) fn note(&self, uid: u32, by_peer: bool, reason: &str) {
-        let mut books = self.books();
-        if books.refusals.len() == MAX_REFUSALS {
-            books.refusals.pop_front();
+        let mut state = self.state();
+        if state.refusals.len() == MAX_REFUSALS {
+            state.refusals.pop_front();
         }
-        books.refusals.push_back(Refused { uid, by_peer, reason: reason.into() });
+        state.refusals.push_back(Refused { uid, by_peer, reason: reason.into() });
     }
 
     pub(super) fn take_refusals(&self) -> Vec<Refused> {
-        self.books().refusals.drain(..).collect()
+        self.state().refusals.drain(..).collect()
     }
 }
 
@@ -139,32 +139,32 @@ impl Account {
     /// The reason, if a limit is exceeded.
     pub(super) fn charge(self: &Arc<Account>, bytes: u64) -> Result<Charge, String> {
         let limits = &self.quota.limits;
-        let mut books = self.quota.books();
+        let mut state = self.quota.state();
         let mut own = self.used.lock().ignore_poison();
-        let user = books.users.get(&self.uid).copied().unwrap_or_default();
+        let user = state.users.get(&self.uid).copied().unwrap_or_default();
         beyond("this peer", *own, bytes, (limits.peer_bytes, limits.peer_mappings))?;
         beyond(&format!("user {}", self.uid), user, bytes, (limits.user_bytes, limits.user_mappings))?;
-        beyond("this NIC", books.all, bytes, (limits.nic_bytes, limits.nic_mappings))?;
-        let user = books.users.entry(self.uid).or_default();
+        beyond("this NIC", state.all, bytes, (limits.nic_bytes, limits.nic_mappings))?;
+        let user = state.users.entry(self.uid).or_default();
         for used in [&mut *own, user] {
             (used.bytes, used.mappings) = (used.bytes + bytes, used.mappings + 1);
         }
-        (books.all.bytes, books.all.mappings) = (books.all.bytes + bytes, books.all.mappings + 1);
+        (state.all.bytes, state.all.mappings) = (state.all.bytes + bytes, state.all.mappings + 1);
         Ok(Charge { account: self.clone(), bytes })
     }
 
     /// Counts a descriptor that waits to be closed. This may exceed the limit, because the descriptor has already been
     /// received.
     pub(super) fn unclosed_file(&self) -> UnclosedFile {
-        self.quota.books().connect(self.uid);
+        self.quota.state().connect(self.uid);
         UnclosedFile { quota: self.quota.clone(), uid: self.uid }
     }
 
-    /// Whether descriptors are accepted from this user: not while descriptors that wait to be closed exceed the user's
-    /// limit.
-    pub(super) fn may_bring_files(&self) -> bool {
-        let books = self.quota.books();
-        books.users.get(&self.uid).is_none_or(|user| user.connections <= self.quota.limits.user_connections)
+    /// Whether descriptors are accepted from this user: not while the user's connections and unclosed descriptors
+    /// exceed the limit.
+    pub(super) fn accepts_files(&self) -> bool {
+        let state = self.quota.state();
+        state.users.get(&self.uid).is_none_or(|user| user.connections <= self.quota.limits.user_connections)
     }
 
     /// The exports that the NIC's peers have not received yet.
@@ -188,28 +188,28 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let account = &self.account;
-        let mut books = account.quota.books();
+        let mut state = account.quota.state();
         let mut own = account.used.lock().ignore_poison();
-        let give_back = |used: &mut Usage| {
+        let release = |used: &mut Usage| {
             (used.bytes, used.mappings) = (used.bytes - self.bytes, used.mappings - 1);
         };
-        give_back(&mut own);
-        give_back(&mut books.all);
-        if let Some(user) = books.users.get_mut(&account.uid) {
-            give_back(user);
+        release(&mut own);
+        release(&mut state.all);
+        if let Some(user) = state.users.get_mut(&account.uid) {
+            release(user);
         }
     }
 }
 
 impl Drop for Account {
     fn drop(&mut self) {
-        self.quota.books().disconnect(self.uid);
+        self.quota.state().disconnect(self.uid);
     }
 }
 
 impl Drop for UnclosedFile {
     fn drop(&mut self) {
-        self.quota.books().disconnect(self.uid);
+        self.quota.state().disconnect(self.uid);
     }
 }
 
@@ -247,12 +247,12 @@ mod tests {
                     _ if bytes % 2 == 0 => drop(peers.swap_remove(place)),
                     _ => drop(peers[place].1.pop()),
                 }
-                let books = quota.books();
-                prop_assert!(books.all.bytes <= 200 && books.all.mappings <= 6 && books.all.connections <= 3);
-                let users = books.users.values();
+                let state = quota.state();
+                prop_assert!(state.all.bytes <= 200 && state.all.mappings <= 6 && state.all.connections <= 3);
+                let users = state.users.values();
                 prop_assert!(users.clone().all(|used| used.bytes <= 150 && used.mappings <= 5 && used.connections <= 2));
-                prop_assert_eq!(users.map(|used| used.bytes).sum::<u64>(), books.all.bytes);
-                drop(books);
+                prop_assert_eq!(users.map(|used| used.bytes).sum::<u64>(), state.all.bytes);
+                drop(state);
                 for (account, charges) in &peers {
                     let used = *account.used.lock().unwrap();
                     prop_assert!(used.bytes <= 100 && used.mappings <= 3);
@@ -260,7 +260,7 @@ mod tests {
                 }
             }
             drop(peers);
-            prop_assert!(quota.books().all.is_nothing() && quota.books().users.is_empty());
+            prop_assert!(quota.state().all.is_nothing() && quota.state().users.is_empty());
         }
     }
 

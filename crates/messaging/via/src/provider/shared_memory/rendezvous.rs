@@ -68,7 +68,7 @@ pub(super) fn wait(
 }
 
 fn show_regions(nic: &SharedMemory, peer: &Peer) -> io::Result<()> {
-    nic.regions().values().for_each(|region| peer.show(region));
+    nic.regions().values().for_each(|region| peer.offer(region));
     send(peer.peer_connection.socket.as_raw_fd(), &ControlMessage::ExportsDone, None)
 }
 

@@ -56,7 +56,7 @@ pub(super) enum Attachment {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Step {
+pub(super) enum AttackStep {
     Say(MessageTemplate, Attachment),
     Bytes(Vec<u8>),
     Cut(MessageTemplate, u16),
@@ -125,21 +125,21 @@ fn attachment() -> impl Strategy<Value = Attachment> {
     ]
 }
 
-pub(super) fn step() -> impl Strategy<Value = Step> {
+pub(super) fn step() -> impl Strategy<Value = AttackStep> {
     let head = [0u8..9, 0u8..6, 0u8..3, 0u8..5];
     prop_oneof![
-        4 => (message_template(), attachment()).prop_map(|(message_template, attachment)| Step::Say(message_template, attachment)),
-        1 => prop::collection::vec(any::<u8>(), 0..1100).prop_map(Step::Bytes),
-        1 => (message_template(), any::<u16>()).prop_map(|(message_template, length)| Step::Cut(message_template, length)),
-        1 => (message_template(), 1u16..2000).prop_map(|(message_template, count)| Step::Flood(message_template, count)),
-        4 => (any::<u16>(), value()).prop_map(|(word, value)| Step::Word { word, value }),
+        4 => (message_template(), attachment()).prop_map(|(message_template, attachment)| AttackStep::Say(message_template, attachment)),
+        1 => prop::collection::vec(any::<u8>(), 0..1100).prop_map(AttackStep::Bytes),
+        1 => (message_template(), any::<u16>()).prop_map(|(message_template, length)| AttackStep::Cut(message_template, length)),
+        1 => (message_template(), 1u16..2000).prop_map(|(message_template, count)| AttackStep::Flood(message_template, count)),
+        4 => (any::<u16>(), value()).prop_map(|(word, value)| AttackStep::Word { word, value }),
         16 => (prop_oneof![8 => Just(0i8), 1 => -2i8..3], head, value(), prop::array::uniform6(value()))
-            .prop_map(|(ahead, head, length, words)| Step::Message { ahead, head, length, words }),
-        1 => Just(Step::Wake),
-        1 => Just(Step::Hole),
-        2 => (0u8..20).prop_map(Step::Pause),
-        1 => Just(Step::HalfClose),
-        1 => Just(Step::Die),
+            .prop_map(|(ahead, head, length, words)| AttackStep::Message { ahead, head, length, words }),
+        1 => Just(AttackStep::Wake),
+        1 => Just(AttackStep::Hole),
+        2 => (0u8..20).prop_map(AttackStep::Pause),
+        1 => Just(AttackStep::HalfClose),
+        1 => Just(AttackStep::Die),
     ]
 }
 
@@ -325,10 +325,10 @@ impl Attacker {
     }
 
     /// Performs a step.
-    pub(super) fn act(&mut self, step: &Step) {
+    pub(super) fn act(&mut self, step: &AttackStep) {
         self.listen();
         match step {
-            Step::Say(message_template, attachment) => {
+            AttackStep::Say(message_template, attachment) => {
                 let file = create_attachment(*attachment, &self.file);
                 self.send(&self.message(message_template), file.as_ref().map(AsRawFd::as_raw_fd));
                 if matches!(attachment, Attachment::Lingering) {
@@ -336,42 +336,42 @@ impl Attacker {
                     let _ = std::thread::Builder::new().spawn(move || drop(file));
                 }
             }
-            Step::Bytes(bytes) => self.raw(bytes),
-            Step::Cut(message_template, length) => {
+            AttackStep::Bytes(bytes) => self.raw(bytes),
+            AttackStep::Cut(message_template, length) => {
                 let bytes = self.message(message_template).write();
                 self.raw(&bytes[..usize::from(*length) % bytes.len()]);
             }
-            Step::Flood(message_template, count) => {
+            AttackStep::Flood(message_template, count) => {
                 let message = self.message(message_template);
                 (0..*count).for_each(|_| self.send(&message, None));
             }
-            Step::Word { word, value } => {
+            AttackStep::Word { word, value } => {
                 // Progress, side state, wake word, exports and the first slots.
                 let offset = (usize::from(*word) * 4) % 4096;
                 // SAFETY: inside the attacker's half and aligned; the other side also accesses it through atomics.
                 let word = unsafe { AtomicU32::from_ptr(self.half.base().add(offset).cast()) };
                 word.store(self.number(*value) as u32, Order::Relaxed);
             }
-            Step::Message { ahead, head, length, words } => {
+            AttackStep::Message { ahead, head, length, words } => {
                 let position = self.position.wrapping_add_signed(i32::from(*ahead));
                 self.fill_slot(position, u32::from_le_bytes(*head), *length, words);
                 self.position = position.wrapping_add(1);
             }
-            Step::Wake => {
+            AttackStep::Wake => {
                 // SAFETY: the attacker's half; only atomics are accessed through the reference.
                 let wake_word = unsafe { &(*self.half.base().cast::<Side>()).wake_word.wakes };
                 wake_word.fetch_add(1, Order::Relaxed);
                 crate::futex::wake_all(wake_word, false);
             }
-            Step::Hole => self.try_holes(),
-            Step::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
-            Step::HalfClose => {
+            AttackStep::Hole => self.try_holes(),
+            AttackStep::Pause(ms) => std::thread::sleep(Duration::from_millis(u64::from(*ms))),
+            AttackStep::HalfClose => {
                 if let Some(socket) = &self.socket {
                     // SAFETY: the call takes only integers.
                     unsafe { libc::shutdown(socket.as_raw_fd(), libc::SHUT_WR) };
                 }
             }
-            Step::Die => self.socket = None,
+            AttackStep::Die => self.socket = None,
         }
     }
 
@@ -400,7 +400,7 @@ impl Attacker {
 
     /// Whether the eight bytes of `secret` occur in the victim's half.
     pub(super) fn has_learnt(&self, secret: u64) -> bool {
-        self.theirs.as_ref().is_some_and(|(theirs, _)| stands_in(theirs, secret))
+        self.theirs.as_ref().is_some_and(|(theirs, _)| occurs_in(theirs, secret))
     }
 }
 

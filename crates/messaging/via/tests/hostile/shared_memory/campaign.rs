@@ -3,7 +3,7 @@
 //!
 //! The campaign: `LONGMA_VIA_ATTACK_SECONDS=3600 cargo test -p longma-via --lib six_attackers -- --nocapture`.
 
-use super::attacker::{Attacker, Step, step};
+use super::attacker::{AttackStep, Attacker, step};
 use super::honest::{Halts, MAX_DELAY, end_if_it_hangs, run_honest_client, run_server};
 use super::trace::Trace;
 use super::*;
@@ -98,7 +98,7 @@ impl Victim {
 struct Attack {
     behaves: u8,
     level: u8,
-    steps: Vec<Step>,
+    steps: Vec<AttackStep>,
 }
 
 fn attack() -> impl Strategy<Value = Attack> {
@@ -244,8 +244,8 @@ fn start_attacker(name: &str, seed: u64) -> Child {
         .unwrap()
 }
 
-/// Runs six attackers at a time while `goes_on` returns true. Returns the number of attackers killed.
-fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
+/// Runs six attackers at a time while `may_continue` returns true. Returns the number of attackers killed.
+fn attack_with_six(name: &str, may_continue: impl Fn() -> bool) -> u32 {
     let mut seed = 0;
     let mut next = || {
         seed += 1;
@@ -253,7 +253,7 @@ fn attack_with_six(name: &str, goes_on: impl Fn() -> bool) -> u32 {
     };
     let mut attackers: Vec<_> = (0..6).map(|_| next()).collect();
     let (mut random, mut kills) = (SplitMix64::new(1), 0);
-    while goes_on() {
+    while may_continue() {
         std::thread::sleep(Duration::from_millis(50 + random.below(500)));
         // Kill a random attacker at any point and start another one.
         let mut killed = std::mem::replace(&mut attackers[random.below(6) as usize], next());
@@ -300,17 +300,17 @@ fn six_concurrent_attackers_neither_stop_the_server_nor_delay_an_honest_client()
         });
         // The well-behaved client connects first.
         std::thread::sleep(Duration::from_millis(100));
-        let goes_on = || Instant::now() < end && asking.iter().all(|asking| !asking.is_finished());
-        let kills = attack_with_six(&victim.name, goes_on);
+        let may_continue = || Instant::now() < end && asking.iter().all(|asking| !asking.is_finished());
+        let kills = attack_with_six(&victim.name, may_continue);
         stop.store(true, Order::Release);
         let answers = asking.map(|asking| asking.join());
         stop_serving.store(true, Order::Release);
         let [attacked, alone] = answers.map(|answers| answers.unwrap());
         let [served, apart] = served.map(|served| served.join().unwrap());
-        println!("{} attacks taken in, {kills} attackers killed", served.taken_in - 1);
+        println!("{} attacks accepted, {kills} attackers killed", served.accepted - 1);
         println!("with attackers: longest turn of the server {:?}; {attacked}", served.longest_turn);
         println!("without attackers: longest turn of the server {:?}; {alone}", apart.longest_turn);
-        assert!(served.taken_in > 1, "there was no attack");
+        assert!(served.accepted > 1, "there was no attack");
         // In a few seconds next to other tests, a single stall of the machine dominates. The short form only detects
         // permanent delays.
         let limit = if seconds.is_some() { MAX_DELAY } else { 25 * MAX_DELAY };

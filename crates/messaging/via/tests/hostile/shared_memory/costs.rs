@@ -6,7 +6,7 @@
 use super::*;
 
 /// The processor time of this thread.
-fn worked() -> Duration {
+fn cpu_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes to the given structure.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -39,9 +39,9 @@ fn polling_for_requests_is_fast_with_many_queued_messages() {
     assert!(flooders.iter().all(|flooder| flooder.2 > 30), "each peer has many messages queued");
     let mut longest = Duration::ZERO;
     let mut look = || {
-        let before = worked();
+        let before = cpu_time();
         assert!(listen(Duration::ZERO).is_err());
-        longest = longest.max(worked() - before);
+        longest = longest.max(cpu_time() - before);
     };
     (0..400).for_each(|_| look());
     // By now all of them have been silent too long.
@@ -128,9 +128,9 @@ fn releasing_a_peer_is_fast_for_any_amount_of_touched_memory() {
         assert!(vi.receive_wait(TIMEOUT).unwrap().is_success());
     }
     drop((file, hostile));
-    let before = worked();
+    let before = cpu_time();
     vi.disconnect().unwrap();
-    let took = worked() - before;
+    let took = cpu_time() - before;
     assert!(took < Duration::from_millis(3), "leaving took {took:?}");
 }
 
@@ -164,9 +164,9 @@ fn a_refused_large_file_is_not_freed_by_the_refusing_process() {
     drop(file);
     let (mut longest, end) = (Duration::ZERO, Instant::now() + Duration::from_secs(10));
     let answer = loop {
-        let before = worked();
+        let before = cpu_time();
         assert!(listen(Duration::ZERO).is_err());
-        longest = longest.max(worked() - before);
+        longest = longest.max(cpu_time() - before);
         match hear(&socket) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => assert!(Instant::now() < end),
             answer => break answer,
@@ -196,9 +196,9 @@ fn releasing_a_peer_is_fast_for_any_size_of_its_exported_file() {
     while !matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { .. })) {
         std::thread::yield_now();
     }
-    let before = worked();
+    let before = cpu_time();
     vi.disconnect().unwrap();
-    let took = worked() - before;
+    let took = cpu_time() - before;
     assert!(took < MAX_CLIENT_DELAY, "leaving took {took:?}");
 }
 
@@ -229,9 +229,9 @@ fn a_peer_that_disconnects_in_the_handshake_is_released_fast_despite_many_full_f
     let name = format!("costs-full-{}", std::process::id());
     let mut longest = Duration::ZERO;
     let mut look = || {
-        let before = worked();
+        let before = cpu_time();
         assert!(nic.connect_wait(&Address::local(&name), Some(Duration::ZERO)).is_err());
-        longest = longest.max(worked() - before);
+        longest = longest.max(cpu_time() - before);
     };
     look();
     for _ in 0..3 {
@@ -269,8 +269,8 @@ fn releasing_a_peer_is_fast_despite_many_full_exported_files() {
         assert!(Instant::now() < end, "{mapped} of 250 regions were mapped");
         hear_all(&mut mapped);
     }
-    let before = worked();
+    let before = cpu_time();
     vi.disconnect().unwrap();
-    let took = worked() - before;
+    let took = cpu_time() - before;
     assert!(took < MAX_CLIENT_DELAY, "leaving took {took:?}");
 }

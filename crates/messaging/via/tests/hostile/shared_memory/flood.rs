@@ -15,7 +15,7 @@ const THIS: &str =
 
 /// The processor time of the busiest monitor thread. Time spent waiting for a processor is the machine's fault and not
 /// counted.
-fn worked() -> Duration {
+fn cpu_time() -> Duration {
     let entries = std::fs::read_dir("/proc/self/task").unwrap();
     let times = entries.filter_map(|entry| {
         let file = |name: &str| std::fs::read_to_string(entry.as_ref().ok()?.path().join(name)).ok();
@@ -57,27 +57,27 @@ fn events_of_one_peer_are_seen_soon_while_others_are_busy() {
         });
         accept(&served);
         connecting.join().unwrap();
-        let meet = |_| {
+        let connect_hostile = |_| {
             let talker = scope.spawn(|| connect(&name, Reliability::ReliableDelivery));
             let vi = new_vi();
             accept(&vi);
             (talker.join().unwrap(), vi)
         };
-        (0..PEERS).map(meet).unzip()
+        (0..PEERS).map(connect_hostile).unzip()
     });
 
     let (file, _mapping) = create(4096, false).unwrap();
     // The processor time that the server's monitor thread needs until a write has been stored.
     let write = |value: u64| {
         own.write(0, &value.to_le_bytes());
-        let (begin, before) = (Instant::now(), worked());
+        let (begin, before) = (Instant::now(), cpu_time());
         honest.post_send(&Descriptor::rdma_write(&[own.segment(0, 8)], target.remote(0))).unwrap();
         let word = target.atomic(0);
         while word.load(Order::Acquire) != value {
             assert!(begin.elapsed() < Duration::from_secs(20), "the write was never stored");
             std::thread::yield_now();
         }
-        let took = worked() - before;
+        let took = cpu_time() - before;
         while honest.send_done().is_none() {}
         took
     };

@@ -113,7 +113,10 @@ fn a_client_that_locks_its_memory_file_blocks_no_other_peer() {
 
 /// Connects a client to a server at `name`. `serve` gets the server's socket and a page that does not arrive until the
 /// client has returned or has taken too long.
-fn ask_of(name: &str, serve: impl FnOnce(&OwnedFd, &BlockingPage) + Send) -> Result<ViAttributes, Error> {
+fn connect_to_hostile_server(
+    name: &str,
+    serve: impl FnOnce(&OwnedFd, &BlockingPage) + Send,
+) -> Result<ViAttributes, Error> {
     ask_within(Duration::from_secs(10), name, serve)
 }
 
@@ -154,7 +157,7 @@ fn ask_within(
 }
 
 /// Receives a client's complete handshake and returns its half.
-fn hear_out(socket: &OwnedFd) -> super::super::deferred_close::PeerFile {
+fn receive_handshake(socket: &OwnedFd) -> super::super::deferred_close::PeerFile {
     let (mut half, end) = (None, Instant::now() + Duration::from_secs(10));
     loop {
         match receive(socket, None) {
@@ -174,16 +177,17 @@ fn accept() -> ControlMessage {
 fn a_server_that_locks_a_clients_file_or_its_own_delays_no_client() {
     let all_seals = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     for (what, seals) in [("sealed", all_seals), ("open", GROWTH)] {
-        let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, page| {
-            let theirs = hear_out(socket).as_fd().try_clone_to_owned().unwrap();
-            let own = memory(HALF_BYTES, seals);
-            for file in [&theirs, &own] {
-                hold_lock(file, page);
-            }
-            send(socket.as_raw_fd(), &accept(), Some(own.as_raw_fd())).unwrap();
-            // The client may have disconnected already.
-            let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
-        });
+        let outcome =
+            connect_to_hostile_server(&format!("halves-{what}-{}", std::process::id()), |socket, page| {
+                let theirs = receive_handshake(socket).as_fd().try_clone_to_owned().unwrap();
+                let own = memory(HALF_BYTES, seals);
+                for file in [&theirs, &own] {
+                    hold_lock(file, page);
+                }
+                send(socket.as_raw_fd(), &accept(), Some(own.as_raw_fd())).unwrap();
+                // The client may have disconnected already.
+                let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
+            });
         assert_eq!(outcome.is_ok(), seals == all_seals, "{outcome:?}");
     }
 }
@@ -193,13 +197,14 @@ fn a_missing_or_unsealed_server_file_is_a_specific_error() {
     for (what, seals, words) in
         [("none", None, "did not send its half"), ("bad", Some(GROWTH), "has not sealed it")]
     {
-        let outcome = ask_of(&format!("halves-{what}-{}", std::process::id()), |socket, _| {
-            hear_out(socket);
-            let own = seals.map(|seals| memory(HALF_BYTES, seals));
-            send(socket.as_raw_fd(), &accept(), own.as_ref().map(AsRawFd::as_raw_fd)).unwrap();
-            // The client may have disconnected already.
-            let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
-        });
+        let outcome =
+            connect_to_hostile_server(&format!("halves-{what}-{}", std::process::id()), |socket, _| {
+                receive_handshake(socket);
+                let own = seals.map(|seals| memory(HALF_BYTES, seals));
+                send(socket.as_raw_fd(), &accept(), own.as_ref().map(AsRawFd::as_raw_fd)).unwrap();
+                // The client may have disconnected already.
+                let _ = send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None);
+            });
         let error = outcome.unwrap_err();
         let source = std::error::Error::source(&error).map(ToString::to_string);
         assert!(format!("{error} {source:?}").contains(words), "{error} {source:?}");
@@ -211,7 +216,7 @@ fn a_server_that_accepts_and_then_hesitates_does_not_extend_the_time_limit() {
     let seals = GROWTH | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
     let name = format!("halves-slow-{}", std::process::id());
     let outcome = ask_within(Duration::from_millis(100), &name, |socket, _| {
-        hear_out(socket);
+        receive_handshake(socket);
         let own = memory(HALF_BYTES, seals);
         // The client may have disconnected already.
         let _ = send(socket.as_raw_fd(), &accept(), Some(own.as_raw_fd()));

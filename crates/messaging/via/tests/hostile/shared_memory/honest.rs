@@ -49,7 +49,7 @@ impl Halts {
 
     /// Watches for stops, and traces late responses, until `stop` is set.
     pub(super) fn look(&self, traces: &[Trace], stop: &AtomicBool) {
-        be_nice();
+        lower_priority();
         let mut before = Instant::now();
         let (mut looked, mut stolen) = (before, stolen_so_far());
         while !stop.load(Order::Acquire) {
@@ -81,13 +81,13 @@ fn stolen_so_far() -> Vec<u64> {
 }
 
 /// Waits until a stop that has just ended has been detected.
-fn let_halts_be_seen() {
+fn wait_until_halts_are_detected() {
     std::thread::sleep(3 * TICK);
 }
 
 /// Sets the priority of this thread to `LONGMA_VIA_HONEST_NICE`, so that a campaign can run at low priority while the
 /// measured threads do not.
-fn be_nice() {
+fn lower_priority() {
     if let Some(nice) = std::env::var("LONGMA_VIA_HONEST_NICE").ok().and_then(|nice| nice.parse().ok()) {
         // SAFETY: the call takes only integers.
         let status = unsafe { libc::setpriority(libc::PRIO_PROCESS, this_thread() as u32, nice) };
@@ -154,7 +154,7 @@ pub(super) fn run_honest_client(
     (halts, trace): (&Halts, &Trace),
     stop: &AtomicBool,
 ) -> Answers {
-    be_nice();
+    lower_priority();
     let tag = nic.create_protection_tag().unwrap();
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let memory = nic.allocate(4096, MemoryAttributes::local(tag)).unwrap();
@@ -181,7 +181,7 @@ pub(super) fn run_honest_client(
         let (elapsed, seen) = (begin.elapsed(), trace.answered());
         assert!(answer.is_success(), "{answer:?}");
         if elapsed > MAX_DELAY / 2 {
-            let_halts_be_seen();
+            wait_until_halts_are_detected();
         }
         let net = elapsed.saturating_sub(waited() - waited_before);
         answers.elapsed.push(elapsed.as_micros() as u64);
@@ -200,7 +200,7 @@ pub(super) fn run_honest_client(
 /// The measurements of a server.
 pub(super) struct Served {
     /// The number of clients, including the well-behaved one.
-    pub(super) taken_in: usize,
+    pub(super) accepted: usize,
     /// Without waits for a processor.
     pub(super) longest_turn: Duration,
 }
@@ -211,12 +211,12 @@ pub(super) fn run_server(victim: &Victim, thread: &AtomicI32, halts: &Halts, sto
     thread.store(this_thread(), Order::Release);
     let queued = Queued::of(this_thread());
     let (mut vis, mut turn) = (Vec::new(), 0);
-    let mut served = Served { taken_in: 0, longest_turn: Duration::ZERO };
+    let mut served = Served { accepted: 0, longest_turn: Duration::ZERO };
     while !stop.load(Order::Acquire) {
         let (waited_before, begin) = (queued.so_far() + halts.so_far(), Instant::now());
         let before = vis.len();
         victim.take_in(&mut vis);
-        served.taken_in += vis.len() - before;
+        served.accepted += vis.len() - before;
         // The first client is the well-behaved one, which only gets answers.
         let mut first = true;
         vis.retain(|vi| {
@@ -227,7 +227,7 @@ pub(super) fn run_server(victim: &Victim, thread: &AtomicI32, halts: &Halts, sto
         let elapsed = begin.elapsed();
         if elapsed > served.longest_turn {
             if elapsed > MAX_DELAY / 2 {
-                let_halts_be_seen();
+                wait_until_halts_are_detected();
             }
             let net = elapsed.saturating_sub(queued.so_far() + halts.so_far() - waited_before);
             served.longest_turn = served.longest_turn.max(net);

@@ -120,7 +120,7 @@ fn connect(name: &str, level: Reliability) -> Hostile {
 }
 
 /// Whether the eight bytes of `secret` occur in a half.
-fn stands_in(half: &Mapping, secret: u64) -> bool {
+fn occurs_in(half: &Mapping, secret: u64) -> bool {
     let word = |index: usize| {
         // SAFETY: inside the half and aligned, as the loop bound ensures; only loaded, and its writer uses atomics too.
         let word = unsafe { AtomicU32::from_ptr(half.base().add(index * 4).cast()) };
@@ -176,7 +176,7 @@ impl Hostile {
 
     /// Whether the eight bytes of `secret` occur in the other side's half.
     fn has_learnt(&self, secret: u64) -> bool {
-        stands_in(&self.theirs, secret)
+        occurs_in(&self.theirs, secret)
     }
 
     /// Writes a nearly valid message to a slot that is likely to be read.
@@ -245,7 +245,7 @@ impl Hostile {
 const SECRET: u64 = 0x5ec2_e75e_c2e7_5ec2;
 
 /// The well-behaved side uses all operations until the connection or the time ends.
-fn work_honestly(vi: &Vi, memory: &MemoryRegion, end: Instant) -> u64 {
+fn use_all_operations(vi: &Vi, memory: &MemoryRegion, end: Instant) -> u64 {
     let mut completions = 0;
     while Instant::now() < end && vi.state() == ViState::Connected {
         let _ = vi.post_receive(&Descriptor::receive(&[memory.segment(0, 4096)]));
@@ -267,7 +267,7 @@ fn work_honestly(vi: &Vi, memory: &MemoryRegion, end: Instant) -> u64 {
 
 /// Runs a connection with a hostile peer. Memory that was not exported to the peer must be unchanged and must not reach
 /// it.
-fn suffer(seed: u64, level: Reliability, time: Duration) {
+fn run_under_attack(seed: u64, level: Reliability, time: Duration) {
     let nic = Nic::open().unwrap();
     let tag = nic.create_protection_tag().unwrap();
     let other = nic.create_protection_tag().unwrap();
@@ -299,7 +299,7 @@ fn suffer(seed: u64, level: Reliability, time: Duration) {
             hostile
         });
         nic.connect_wait(&Address::local(&name), TIMEOUT).unwrap().accept(&vi).unwrap();
-        work_honestly(&vi, &memory, Instant::now() + time);
+        use_all_operations(&vi, &memory, Instant::now() + time);
         let begin = Instant::now();
         vi.disconnect().unwrap();
         assert!(begin.elapsed() < Duration::from_secs(5), "seed {seed}: disconnecting hung");
@@ -325,7 +325,7 @@ fn a_peer_that_writes_garbage_everywhere_crashes_nothing_and_reaches_nothing() {
     let end = Instant::now() + Duration::from_secs(seconds);
     let mut seed = 1;
     while Instant::now() < end {
-        suffer(seed, Reliability::ALL[seed as usize % 3], Duration::from_millis(60));
+        run_under_attack(seed, Reliability::ALL[seed as usize % 3], Duration::from_millis(60));
         seed += 1;
     }
     assert!(seed > 3, "the machine is too slow for more than a few attacks");

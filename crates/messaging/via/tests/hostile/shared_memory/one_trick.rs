@@ -31,7 +31,7 @@ impl Target {
     }
 
     /// Connects a hostile peer that follows the protocol so far.
-    fn meet(&self) -> Hostile {
+    fn connect_hostile(&self) -> Hostile {
         std::thread::scope(|scope| {
             let hostile = scope.spawn(|| connect(&self.name, Reliability::ReliableDelivery));
             self.accept();
@@ -63,7 +63,7 @@ fn sparse(length: u64) -> Option<OwnedFd> {
 #[test]
 fn exported_regions_are_mapped_only_up_to_the_limit() {
     let target = target("sizes");
-    let hostile = target.meet();
+    let hostile = target.connect_hostile();
     let before = address_space();
     let sizes = (12..=46).rev().map(|shift| 1u64 << shift).cycle().take(245);
     for (slot, length) in sizes.enumerate() {
@@ -96,7 +96,7 @@ fn exported_regions_are_mapped_only_up_to_the_limit() {
 #[test]
 fn a_message_whose_data_never_arrives_blocks_no_other_peer() {
     let target = target("fault");
-    let hostile = target.meet();
+    let hostile = target.connect_hostile();
     let page = BlockingPage::new();
     target.vi.post_receive(&Descriptor::receive(&[target.memory.segment(0, 65_536)])).unwrap();
     let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
@@ -153,10 +153,10 @@ fn a_request_that_arrived_in_time_is_found_by_a_late_wait() {
 #[test]
 fn a_flood_of_messages_does_not_hide_the_death_of_another_peer() {
     let target = target("flood");
-    let flooder = target.meet();
+    let flooder = target.connect_hostile();
     let tag = target.vi.attributes().tag;
     let other = Target { vi: target.nic.create_vi(ViAttributes::new(tag), None, None).unwrap(), ..target };
-    let victim = other.meet();
+    let victim = other.connect_hostile();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -181,7 +181,7 @@ fn a_flood_of_messages_does_not_hide_the_death_of_another_peer() {
 fn a_descriptor_with_a_slow_close_blocks_no_other_peer_read_or_unread() {
     let target = target("closing");
     for read in [true, false] {
-        let hostile = target.meet();
+        let hostile = target.connect_hostile();
         // A message of a type without files, and messages that are never read.
         let attachment = super::attacker::lingering(30).unwrap();
         let messages = if read { 1 } else { 3 };
@@ -229,7 +229,7 @@ fn unexpected_descriptors_are_not_received_in_any_number() {
     ] {
         // Three cases: the server keeps receiving; the files come after a message that ends the connection; the sender
         // has not been accepted yet.
-        let hostile = target.meet();
+        let hostile = target.connect_hostile();
         let sent = fill(&hostile.socket, &bytes, &pipe);
         assert!(sent > 0);
         hostile.await_end();
@@ -254,7 +254,7 @@ fn a_user_with_descriptors_to_be_closed_can_neither_send_more_nor_connect() {
     let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
     let target = Target { nic, vi, name: format!("{}-limited", target.name), ..target };
     let _ = target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO));
-    let hostile = target.meet();
+    let hostile = target.connect_hostile();
     let export =
         RegionExport { handle: 7, address: 0, length: 4096, write: false, read: true, slot: 0, serial: 0 };
     for handle in 1..=16 {

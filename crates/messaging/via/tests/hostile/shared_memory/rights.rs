@@ -91,7 +91,7 @@ const NOBODY_UID: u32 = 65_534;
 
 /// Exports a readable region and sends a message located in it. Reports whether the mapping was confirmed and whether
 /// the message was received.
-fn lie_in_memory(name: &str) {
+fn send_from_exported_memory(name: &str) {
     let hostile = connect(name, Reliability::ReliableDelivery);
     let (file, mapping) = create(1 << 16, false).unwrap();
     let export = RegionExport {
@@ -119,7 +119,7 @@ fn lie_in_memory(name: &str) {
 
 /// Runs such a client as the given user. Returns whether the mapping was confirmed and whether its message was
 /// received.
-fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (bool, bool) {
+fn accepts_message_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (bool, bool) {
     use std::io::BufRead;
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -146,7 +146,7 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
     let mut lines = std::io::BufReader::new(client.stdout.take().unwrap()).lines().map_while(Result::ok);
     let verdict = lines
         .find(|line| line.starts_with("told"))
-        .expect("the client reports whether it was told of the mapping");
+        .expect("the client reports whether it was notified of the mapping");
     let completion = vi.receive_wait(TIMEOUT).expect("the message arrives or fails");
     client.kill().unwrap();
     client.wait().unwrap();
@@ -157,15 +157,15 @@ fn takes_from(uid: u32, single_copy: super::super::settings::SingleCopy) -> (boo
 fn another_users_memory_is_read_directly_only_if_both_sides_allow_it() {
     use super::super::settings::SingleCopy;
     if let Ok(name) = std::env::var(ROLE) {
-        return lie_in_memory(&name);
+        return send_from_exported_memory(&name);
     }
     // SAFETY: takes no arguments and returns an integer.
     let own = unsafe { libc::geteuid() };
-    assert_eq!(takes_from(own, SingleCopy::SameUser), (true, true));
-    assert_eq!(takes_from(own, SingleCopy::Never), (false, false));
+    assert_eq!(accepts_message_from(own, SingleCopy::SameUser), (true, true));
+    assert_eq!(accepts_message_from(own, SingleCopy::Never), (false, false));
     if own != 0 {
         return eprintln!("skipped: the rest needs root");
     }
-    assert_eq!(takes_from(NOBODY_UID, SingleCopy::SameUser), (false, false));
-    assert_eq!(takes_from(NOBODY_UID, SingleCopy::BetweenUsers), (true, true));
+    assert_eq!(accepts_message_from(NOBODY_UID, SingleCopy::SameUser), (false, false));
+    assert_eq!(accepts_message_from(NOBODY_UID, SingleCopy::BetweenUsers), (true, true));
 }

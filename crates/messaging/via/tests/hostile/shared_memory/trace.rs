@@ -44,7 +44,7 @@ impl Trace {
     pub(super) fn answered(&self) -> Option<String> {
         let question = self.open.lock().unwrap().take().filter(|question| !question.sights.is_empty())?;
         let stolen = (stolen_so_far() - question.stolen) * 10;
-        Some(format!("{} [{stolen} ms stolen since the first look]", question.sights.join("; ")))
+        Some(format!("{} [{stolen} ms stolen since the first sample]", question.sights.join("; ")))
     }
 
     /// Samples the threads if the response is late.
@@ -102,5 +102,5 @@ fn a_late_answer_is_reported_with_both_threads_activity() {
     (0..2 * MAX_SAMPLES).for_each(|_| trace.look());
     let seen = trace.answered().unwrap();
     assert_eq!(seen.matches(" client R ").count(), MAX_SAMPLES, "{seen}");
-    assert!(seen.ends_with("ms stolen since the first look]"), "{seen}");
+    assert!(seen.ends_with("ms stolen since the first sample]"), "{seen}");
 }
