@@ -74,7 +74,18 @@ def check(target):
         sys.exit(f"fresh: cargo test --no-run a second time did: {stale(again.stderr)}\n{again.stderr[-4000:]}")
     if missing := missing_watched(target):
         sys.exit("fresh: " + "; ".join(missing))
-    return 2
+    if other := other_features():
+        sys.exit(f"fresh: with -p longma-cli, cargo builds these again, with features that differ from the workspace's: {other}")
+    return 3
+
+
+def other_features():
+    """Crates of the command whose features are others when the whole workspace is built, so that each build does the other's again."""
+    tree = ["cargo", "tree", "--locked", "--edges", "normal,build", "--prefix", "none", "--format", "{p} {f}"]
+    command, workspace = (
+        {line.removesuffix(" (*)") for line in run([*tree, *of], cwd=ROOT).stdout.splitlines()} for of in (["-p", "longma-cli"], ["--workspace"])
+    )
+    return sorted(command - workspace)
 
 
 def tour(folder, env):

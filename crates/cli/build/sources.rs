@@ -79,7 +79,9 @@ impl Sources {
             }
         }
         files.sort();
-        let watched_paths = ours.iter().map(|path| root.join(path)).chain([lock]).collect();
+        // Of a crate, only what is built: an edit of its tests must not build the command again.
+        let watched_paths =
+            ours.iter().flat_map(|path| built_entries(&root.join(path))).chain([lock]).collect();
         Self { root: root.into(), files, external_crates, watched_paths }
     }
 
@@ -151,16 +153,7 @@ fn folder(name: &str, shared: &Table) -> PathBuf {
 }
 
 fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(root.join(folder)).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        // Skip files left by editors and builds.
-        if name.starts_with('.') || name == "target" {
-            continue;
-        }
-        let is_at_top = root.join(folder).join("Cargo.toml").exists();
-        if is_at_top && (NOT_BUILT.contains(&&*name) || name.starts_with("LICENSE")) {
-            continue;
-        }
+    for name in entries(&root.join(folder)) {
         let path = folder.join(&name);
         if root.join(&path).is_dir() {
             collect(root, &path, files);
@@ -168,4 +161,23 @@ fn collect(root: &Path, folder: &Path, files: &mut Vec<PathBuf>) {
             files.push(path);
         }
     }
+}
+
+/// The entries of a crate's directory that are part of its library. Another path itself.
+fn built_entries(path: &Path) -> Vec<PathBuf> {
+    if path.join("Cargo.toml").exists() {
+        entries(path).into_iter().map(|name| path.join(name)).collect()
+    } else {
+        vec![path.into()]
+    }
+}
+
+/// The names in a directory, without what editors and builds leave, nor what is not part of a crate's library.
+fn entries(folder: &Path) -> Vec<String> {
+    let is_crate = folder.join("Cargo.toml").exists();
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let is_left = |name: &str| name.starts_with('.') || name == "target";
+    let is_other = |name: &str| is_crate && (NOT_BUILT.contains(&name) || name.starts_with("LICENSE"));
+    names.filter(|name| !is_left(name) && !is_other(name)).collect()
 }

@@ -87,6 +87,17 @@ fn every_relevant_file_triggers_a_rebuild() {
 }
 
 #[test]
+fn edits_of_tests_and_pages_trigger_no_rebuild() {
+    let root = repository();
+    let sources = Sources::of(&root);
+    for file in ["crates/emulator/core/tests", "crates/storage/zoned/README.md", "crates/runner/examples"] {
+        let path = root.join(file);
+        assert!(path.exists(), "{file}");
+        assert!(!sources.watched_paths.iter().any(|watched| path.starts_with(watched)), "{file}");
+    }
+}
+
+#[test]
 fn edits_of_queries_output_and_tests_keep_the_version() {
     let copy = copy();
     let version = Sources::of(copy.path()).digest();
