@@ -4,14 +4,13 @@
 
 use crate::address::{Address, Credentials};
 use crate::attributes::ViAttributes;
-use crate::engine::nic::NicShared;
+use crate::engine::nic::OpenNic;
 use crate::provider::Incoming;
-use std::sync::Arc;
 
 /// A connection request from a peer. Dropping it without an answer rejects it.
 pub struct ConnectionRequest {
     pub(crate) incoming: Box<dyn Incoming>,
-    pub(crate) nic: Arc<NicShared>,
+    pub(crate) nic: OpenNic,
 }
 
 impl ConnectionRequest {

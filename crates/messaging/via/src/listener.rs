@@ -4,24 +4,23 @@
 
 use crate::address::Address;
 use crate::connection::ConnectionRequest;
-use crate::engine::nic::NicShared;
+use crate::engine::nic::OpenNic;
 use crate::engine::waiting::deadline_after;
 use crate::error::Error;
 use longma_locks::IgnorePoison;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// An address at which a NIC accepts connection requests. Dropping it stops listening. Several threads can wait on one
 /// listener.
 pub struct Listener {
-    nic: Arc<NicShared>,
+    nic: OpenNic,
     address: Address,
     is_closed: AtomicBool,
 }
 
 impl Listener {
-    pub(crate) fn open(nic: &Arc<NicShared>, address: &Address) -> Result<Listener, Error> {
+    pub(crate) fn open(nic: &OpenNic, address: &Address) -> Result<Listener, Error> {
         let longest = nic.provider.attributes().max_discriminator_bytes;
         if address.discriminator.len() > longest {
             return Err(Error::InvalidParameter(format!("a discriminator has at most {longest} bytes")));

@@ -4,7 +4,7 @@
 
 use crate::descriptor::{RemoteSegment, Segment};
 use crate::engine::memory_table::Region;
-use crate::engine::nic::NicShared;
+use crate::engine::nic::OpenNic;
 use crate::error::Error;
 use crate::protection::{MemoryAttributes, MemoryHandle};
 use crate::shared_bytes::{copy, copy_from_own};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// `write` copy. Concurrent access is not undefined behaviour: each byte read is an old or a new value. An aligned
 /// 8-byte copy is atomic.
 pub struct MemoryRegion {
-    pub(crate) nic: Arc<NicShared>,
+    pub(crate) nic: OpenNic,
     pub(crate) handle: MemoryHandle,
     pub(crate) region: Arc<Region>,
 }

@@ -9,7 +9,7 @@ use crate::completion_queue::CompletionQueue;
 use crate::connection::ConnectionRequest;
 use crate::engine::completion_ring::CompletionRing;
 use crate::engine::endpoint::Endpoint;
-use crate::engine::nic::NicShared;
+use crate::engine::nic::{NicShared, OpenNic};
 use crate::engine::waiting::deadline_after;
 use crate::error::{AsynchronousError, Error};
 use crate::listener::Listener;
@@ -26,7 +26,7 @@ use std::time::Duration;
 /// its VIs or its memory does nothing, and nothing else may be used.
 #[derive(Clone)]
 pub struct Nic {
-    shared: Arc<NicShared>,
+    shared: OpenNic,
 }
 
 impl Nic {
@@ -40,7 +40,7 @@ impl Nic {
 
     /// Opens a NIC with the given provider.
     pub fn with_provider(provider: Box<dyn Provider>) -> Nic {
-        Nic { shared: Arc::new(NicShared::new(provider)) }
+        Nic { shared: OpenNic::new(Arc::new(NicShared::new(provider))) }
     }
 
     /// The attributes of the NIC.
@@ -155,7 +155,7 @@ impl Nic {
     ) -> Result<Vi, Error> {
         let endpoint =
             Endpoint::create(&self.shared, attributes, send.map(|q| &q.ring), receive.map(|q| &q.ring))?;
-        Ok(Vi::new(endpoint))
+        Ok(Vi::new(endpoint, self.shared.clone()))
     }
 
     /// Starts to listen at `local`. Peers can request connections from now on.

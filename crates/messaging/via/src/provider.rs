@@ -93,6 +93,10 @@ pub trait Provider: Send + Sync {
         let _ = poller;
     }
 
+    /// Called when the program has dropped its last object of this NIC. Delivers pending data before it returns. The
+    /// provider is dropped later if one of its threads is using it.
+    fn close(&self) {}
+
     /// Converts the host part of an address to the canonical form of this NIC. An empty host is this NIC's own.
     ///
     /// # Errors

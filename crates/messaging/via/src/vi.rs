@@ -9,6 +9,7 @@ use crate::descriptor::{Completion, Descriptor, Segment};
 use crate::engine::connect::PeerRequest;
 use crate::engine::endpoint::{Endpoint, Side};
 use crate::engine::futures::CompletionFuture;
+use crate::engine::nic::OpenNic;
 use crate::error::{EndReason, Error};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +17,13 @@ use std::time::Duration;
 /// A virtual interface. Threads may share it; calls on the same VI are serialized.
 pub struct Vi {
     endpoint: Arc<Endpoint>,
+    /// Dropped after the endpoint.
+    _nic: OpenNic,
 }
 
 impl Vi {
-    pub(crate) fn new(endpoint: Arc<Endpoint>) -> Vi {
-        Vi { endpoint }
+    pub(crate) fn new(endpoint: Arc<Endpoint>, nic: OpenNic) -> Vi {
+        Vi { endpoint, _nic: nic }
     }
 
     /// The number of the VI in its NIC, used by completion queues and error callbacks.

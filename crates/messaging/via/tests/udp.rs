@@ -8,9 +8,11 @@ use longma_via::{
     Address, Descriptor, Error, MemoryAttributes, MemoryRegion, Nic, Reliability, Vi, ViAttributes, ViState,
 };
 use std::collections::BTreeSet;
+use std::future::Future;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake};
 use std::time::{Duration, Instant};
 
 const LIMIT: Option<Duration> = Some(Duration::from_secs(20));
@@ -189,8 +191,9 @@ impl Between {
             let mut datagram = vec![0; 1 << 16];
             let mut asked = Vec::new();
             while !is_over.load(Ordering::Relaxed) {
-                if repeats.swap(false, Ordering::Relaxed) {
+                if repeats.load(Ordering::Relaxed) {
                     back.send(&asked).unwrap();
+                    repeats.store(false, Ordering::Release);
                 }
                 let Ok((bytes, from)) = front.recv_from(&mut datagram) else { continue };
                 *client.lock().unwrap() = Some(from);
@@ -268,12 +271,27 @@ fn a_request_duplicated_by_the_network_after_its_answer_is_ignored() {
         }
         std::thread::sleep(Duration::from_millis(100));
         between.repeats.store(true, Ordering::Relaxed);
+        let limit = Instant::now() + LIMIT.unwrap();
+        while between.repeats.load(Ordering::Acquire) {
+            assert!(Instant::now() < limit, "the datagram was not repeated");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let again = wait(Some(Duration::from_millis(400)));
-        assert!(!between.repeats.load(Ordering::Relaxed), "the datagram was not repeated");
         assert!(matches!(again, Err(Error::Timeout)), "accepted: {accepts}");
         // A new request is accepted.
         connect(&client, &server, &remote);
     }
+}
+
+/// Disconnects and closes a client whose data does not arrive. Returns how long that took.
+fn close_undelivered(client: End, between: &Between) -> Duration {
+    between.drops.store(u32::MAX, Ordering::Relaxed);
+    client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 10)])).unwrap();
+    // The time limit for delivery begins when the VI is disconnected.
+    let begin = Instant::now();
+    client.vi.disconnect().unwrap();
+    drop(client);
+    begin.elapsed()
 }
 
 #[test]
@@ -281,15 +299,47 @@ fn closing_a_nic_does_not_wait_long_for_a_peer_that_receives_nothing() {
     let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
     let between = Between::new(&server.nic);
     connect(&client, &server, &Address::new(&between.place, "test"));
-    between.drops.store(u32::MAX, Ordering::Relaxed);
-    client.vi.post_send(&Descriptor::send(&[client.memory.segment(0, 10)])).unwrap();
-    client.vi.disconnect().unwrap();
-    let begin = Instant::now();
-    drop(client);
-    let took = begin.elapsed();
+    let took = close_undelivered(client, &between);
     // The call waits a while for an acknowledgement. The upper bound is generous, so that a busy host does not exceed
     // it.
     assert!(took > Duration::from_secs(1) && took < LIMIT.unwrap(), "{took:?}");
+}
+
+/// Keeps the thread that calls it, as a busy host keeps a thread from running.
+#[derive(Default)]
+struct KeepingWaker {
+    is_called: AtomicBool,
+    lets_go: AtomicBool,
+}
+
+impl Wake for KeepingWaker {
+    fn wake(self: Arc<Self>) {
+        self.is_called.store(true, Ordering::Release);
+        while !self.lets_go.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn a_nic_is_closed_by_the_program_even_if_a_thread_of_the_nic_is_using_it() {
+    let (client, server) = (end(Reliability::ReliableDelivery), end(Reliability::ReliableDelivery));
+    let between = Between::new(&server.nic);
+    connect(&client, &server, &Address::new(&between.place, "test"));
+    client.vi.post_receive(&Descriptor::receive(&[client.memory.segment(0, 10)])).unwrap();
+    let waker = Arc::new(KeepingWaker::default());
+    let mut completion = Box::pin(client.vi.receive_completion());
+    assert!(completion.as_mut().poll(&mut Context::from_waker(&waker.clone().into())).is_pending());
+    server.vi.post_send(&Descriptor::send(&[server.memory.segment(0, 10)])).unwrap();
+    let limit = Instant::now() + LIMIT.unwrap();
+    while !waker.is_called.load(Ordering::Acquire) {
+        assert!(Instant::now() < limit, "not woken");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(completion);
+    let took = close_undelivered(client, &between);
+    waker.lets_go.store(true, Ordering::Release);
+    assert!(took > Duration::from_secs(1), "the data was not delivered, but the NIC closed after {took:?}");
 }
 
 #[test]
@@ -400,15 +450,16 @@ fn the_attack_on_tags_recovers_the_states_of_a_weak_generator() {
 fn a_peer_may_be_silent_for_as_long_as_the_time_limits_permit() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = Address::new(silent.local_addr().unwrap().to_string(), "silent");
-    let connect = |limits| {
+    let connect = |limits, timeout| {
         let nic =
             Nic::with_provider(Box::new(Udp::open_with("127.0.0.1:0".parse().unwrap(), limits).unwrap()));
         let tag = nic.create_protection_tag().unwrap();
         let vi = nic.create_vi(ViAttributes::new(tag), None, None).unwrap();
-        vi.connect(&Address::local("client"), &to, Some(Duration::from_secs(4))).unwrap_err()
+        vi.connect(&Address::local("client"), &to, timeout).unwrap_err()
     };
     let limits =
         |seconds| TimeLimits { give_up_after: Duration::from_secs(seconds), ..TimeLimits::default() };
-    assert!(matches!(connect(limits(60)), Error::Timeout));
-    assert!(matches!(connect(limits(1)), Error::NoMatch(_)));
+    // Longer than the default limit, after which a peer is considered dead.
+    assert!(matches!(connect(limits(60), Some(Duration::from_secs(4))), Error::Timeout));
+    assert!(matches!(connect(limits(1), LIMIT), Error::NoMatch(_)));
 }

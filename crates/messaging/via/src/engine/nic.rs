@@ -8,6 +8,8 @@ use super::vi_registry::ViRegistry;
 use crate::provider::Provider;
 use std::collections::BTreeSet;
 use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// The state shared by all handles of an open NIC.
@@ -20,6 +22,8 @@ pub(crate) struct NicShared {
     pub(crate) listening: Mutex<BTreeSet<Vec<u8>>>,
     /// The process that opened the NIC.
     creator_pid: u32,
+    /// The number of `OpenNic`s.
+    users: AtomicUsize,
 }
 
 impl NicShared {
@@ -30,9 +34,15 @@ impl NicShared {
         let memory = MemoryTable::new(attributes);
         let poller: Weak<ViRegistry> = Arc::downgrade(&vi_registry);
         provider.attach(poller);
-        let (provider, errors, creator_pid) =
-            (ManuallyDrop::new(provider), ErrorDispatch::default(), std::process::id());
-        NicShared { provider, memory, vi_registry, errors, listening: Mutex::default(), creator_pid }
+        NicShared {
+            provider: ManuallyDrop::new(provider),
+            memory,
+            vi_registry,
+            errors: ErrorDispatch::default(),
+            listening: Mutex::default(),
+            creator_pid: std::process::id(),
+            users: AtomicUsize::new(0),
+        }
     }
 
     /// Whether this process is a forked child of the one that opened the NIC (fork(2)). The child must not close
@@ -47,6 +57,42 @@ impl Drop for NicShared {
         if !self.is_forked_child() {
             // SAFETY: dropped only here.
             unsafe { ManuallyDrop::drop(&mut self.provider) }
+        }
+    }
+}
+
+/// The reference of a program's object to its NIC. The NIC closes when the last one is dropped, and in the thread that
+/// drops it: the NIC's own threads have references to `NicShared` while they poll, so they may be the last to drop that.
+pub(crate) struct OpenNic {
+    shared: Arc<NicShared>,
+}
+
+impl OpenNic {
+    /// A reference from a new object.
+    pub(crate) fn new(shared: Arc<NicShared>) -> OpenNic {
+        shared.users.fetch_add(1, Ordering::Relaxed);
+        OpenNic { shared }
+    }
+}
+
+impl Clone for OpenNic {
+    fn clone(&self) -> OpenNic {
+        OpenNic::new(self.shared.clone())
+    }
+}
+
+impl Deref for OpenNic {
+    type Target = Arc<NicShared>;
+
+    fn deref(&self) -> &Arc<NicShared> {
+        &self.shared
+    }
+}
+
+impl Drop for OpenNic {
+    fn drop(&mut self) {
+        if self.shared.users.fetch_sub(1, Ordering::AcqRel) == 1 && !self.shared.is_forked_child() {
+            self.shared.provider.close();
         }
     }
 }

@@ -22,6 +22,7 @@ use medium::Medium;
 use message::MAX_DISCRIMINATOR;
 use node::Node;
 pub(crate) use service_thread::set_max_sleep;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -83,6 +84,23 @@ impl DatagramNic {
         };
         Ok(Self { node, thread, attributes })
     }
+
+    /// Delivers pending data and ends the thread. Does nothing the second time.
+    fn close(&self) {
+        if self.node.is_forked_child() || self.node.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        self.node.close();
+        // Wait for the thread, because it holds the medium and so its address. Do not wait indefinitely: the thread may
+        // be the current one, or be in a callback of the program that waits for the current thread.
+        let begin = Instant::now();
+        while !self.thread.is_finished()
+            && self.thread.thread().id() != std::thread::current().id()
+            && begin.elapsed() < CLOSE_TIMEOUT
+        {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
 }
 
 /// Implemented by providers that consist of a `DatagramNic`.
@@ -97,6 +115,10 @@ impl<T: OverDatagrams> Provider for T {
 
     fn attach(&self, poller: Weak<dyn Poller>) {
         let _ = self.nic().node.poller.set(poller);
+    }
+
+    fn close(&self) {
+        self.nic().close();
     }
 
     fn host(&self, host: &[u8]) -> Result<Vec<u8>, Error> {
@@ -131,18 +153,6 @@ impl<T: OverDatagrams> Provider for T {
 
 impl Drop for DatagramNic {
     fn drop(&mut self) {
-        if self.node.is_forked_child() {
-            return;
-        }
-        self.node.close();
-        // Wait for the thread, because it holds the medium and so its address. Do not wait indefinitely: the thread may
-        // be the current one, or be in a callback of the program that waits for the current thread.
-        let begin = Instant::now();
-        while !self.thread.is_finished()
-            && self.thread.thread().id() != std::thread::current().id()
-            && begin.elapsed() < CLOSE_TIMEOUT
-        {
-            std::thread::sleep(Duration::from_micros(50));
-        }
+        self.close();
     }
 }
