@@ -43,6 +43,11 @@ find_musl() {
     command -v musl-gcc >/dev/null || install_packages musl-tools || give_up "install musl-tools, whose compiler builds static programs"
 }
 
+find_buildah() {
+    command -v buildah >/dev/null || install_packages buildah && return
+    notes+=("the container was not built: install buildah")
+}
+
 find_libvirt() {
     command -v libvirtd >/dev/null && command -v virsh >/dev/null && return
     install_packages libvirt-daemon-system libvirt-clients libvirt-daemon-driver-qemu qemu-system-x86 && return
@@ -151,7 +156,10 @@ install_for() {
             find_mips_compiler
             ;;
         gdb) find_gdb ;;
-        static) find_musl ;;
+        static)
+            find_musl
+            find_buildah
+            ;;
         null_blk) find_guest_tools ;;
         libvirt) find_libvirt ;;
         nodes)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What users install: the static command in its archive, in an empty container, by `cargo install`, and in a wheel.
 
-Builds the command with the release profile for musl, which takes minutes. The container is built and run by Debian's buildah and podman as an
-unprivileged user where the host permits that, as root otherwise, and skipped where neither works.
+Builds the command with the release profile for musl, which takes minutes. The container is built and run by Debian's buildah, as the user who
+runs this.
 """
 
 import argparse
@@ -87,30 +87,30 @@ def guests(longma):
 
 def container(unpacked, version):
     """An image from scratch with the command alone."""
-    for tool in ("buildah", "podman"):
-        if not shutil.which(tool):
-            print(f"skipped: the container was not built: install {tool}")
-            return
-    with tempfile.TemporaryDirectory() as folder:
+    if not shutil.which("buildah"):
+        print("skipped: the container was not built: install buildah")
+        return
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         scratch = pathlib.Path(folder)
         shutil.copytree(unpacked, scratch / "archive")
         shutil.copy(ROOT / "Containerfile", scratch)
-        storage = ["--root", scratch / "storage", "--runroot", scratch / "run", "--storage-driver", "vfs"]
-        build = ["buildah", *storage, "build", "--isolation", "chroot", "--build-arg", "ARCHIVE=archive", "-t", "longma", "."]
+        buildah = ["buildah", "--root", scratch / "storage", "--runroot", scratch / "run", "--storage-driver", "vfs"]
+        build = [*buildah, "build", "--isolation", "chroot", "--build-arg", "ARCHIVE=archive", "-t", "longma", "."]
         done = subprocess.run(list(map(str, build)), cwd=scratch, capture_output=True, text=True, timeout=600)
         if done.returncode:
             print(f"skipped: this host cannot build a container: {done.stderr.strip().splitlines()[-1]}")
             return
-        start = ["podman", *storage, "--cgroup-manager", "cgroupfs", "run", "--rm", "--cgroups=disabled", "--network=none", "longma"]
-        said = subprocess.run([*map(str, start), "--version"], capture_output=True, text=True, timeout=600)
-        if said.returncode:
-            print(f"skipped: this host cannot run a container: {said.stderr.strip().splitlines()[-1]}")
-            return
-        if said.stdout != version:
-            fail(f"in the container, --version printed {said.stdout!r}")
+        container = run([*buildah, "from", "localhost/longma"]).strip()
+        # With this isolation buildah needs neither cgroups nor limits, which podman may not set inside a container or a virtual machine.
+        # It does not add the entry point.
+        entry = run([*buildah, "inspect", "--format", "{{index .OCIv1.Config.Entrypoint 0}}", container]).strip()
+        start = [*buildah, "run", "--isolation", "chroot", container, "--", entry]
+        if (said := run([*start, "--version"])) != version:
+            fail(f"in the container, --version printed {said!r}")
         run([*start, "experiment", "list"])
         if (hello := run([*start, "run", "guests:hello"])) != "hello, world\n":
             fail(f"in the container, hello printed {hello!r}")
+        run([*buildah, "rm", container])
         good("an empty container with the command alone runs a shipped guest")
 
 
