@@ -22,7 +22,8 @@ VM_MIB, VCPU_MIB = 48, 4
 GROUPS = pathlib.Path("/sys/fs/cgroup/memory"), pathlib.Path("/sys/fs/cgroup")
 LIMITS = ("memory.limit_in_bytes", "memory.max")
 
-# Writes to each page from 1 MiB up to 1 MiB below the end, where the firmware has tables; then prints an F.
+# Writes to each page from 1 MiB up to 1 MiB below the end, where the firmware has tables. Then runs a million jumps to the next
+# instruction, whose translation takes more than the emulator's memory, and prints an F.
 BOOT_SECTOR = f"""
 .code16
     cli
@@ -37,12 +38,23 @@ BOOT_SECTOR = f"""
 protected:
     movw $16, %ax
     movw %ax, %ds
+    movw %ax, %es
     movl $0x100000, %edi
     movl ${(GUEST_MIB - 2) << 8}, %ecx
 fill:
     movl %edi, (%edi)
     addl $4096, %edi
     loop fill
+    movl $0x100000, %edi
+    movl $0x80000, %ecx
+    movl $0x00eb00eb, %eax      # Twice: jmp to the next instruction.
+    rep stosl
+    movb $0xb8, (%edi)          # movl $done, %eax; jmp *%eax
+    movl $done, 1(%edi)
+    movw $0xe0ff, 5(%edi)
+    movl $0x100000, %eax
+    jmp *%eax
+done:
     movw $0x3f8, %dx
     movb $0x46, %al
     outb %al, %dx

@@ -240,6 +240,7 @@ pub(super) fn write(
         Boot::Template { xml } => fill_template(domain, xml, uuid)?,
         Boot::Nothing | Boot::Disk { .. } => minimal_domain(domain, virtualization, uuid),
     };
+    super::emulation::limit_translated_code(&mut xml);
     let assigned =
         domain.functions.iter().map(|function| assigned(function)).collect::<Result<Vec<_>, _>>()?;
     match xml.children.iter_mut().find(|child| child.name == "devices") {
@@ -476,6 +477,7 @@ mod tests {
         let memory = xml.at(&["numatune", "memory"]).unwrap();
         assert_eq!((memory.get("mode"), memory.get("nodeset")), (Some("restrictive"), Some("2")));
         assert_eq!(xml.get("type"), Some("qemu"));
+        assert!(xml.at(&["features", "tcg", "tb-cache"]).is_some());
         let actual = actual(&xml).unwrap();
         assert_eq!((actual.vm, actual.running), (Some(7), false));
         assert_eq!(actual.database.as_deref(), Some("da7a"));

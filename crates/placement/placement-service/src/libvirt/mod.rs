@@ -5,6 +5,7 @@
 //! libvirt 9.0.
 
 mod domain;
+mod emulation;
 mod image;
 mod import;
 mod locality;
