@@ -143,7 +143,12 @@ impl ServiceState {
             );
             return Err(HttpProblem::new(ProblemKind::AgentNotHere, detail));
         }
-        if self.host(host, |h| h.protocol).is_none_or(|version| version < MIGRATING_PROTOCOL) {
+        let Some(protocol) = self.host(host, |h| h.protocol) else {
+            // It was at work when this service started, and has said no more than that since.
+            let detail = format!("the agent of {host} has not sent a full report since the service started");
+            return Err(HttpProblem::new(ProblemKind::AgentNotHere, detail));
+        };
+        if protocol < MIGRATING_PROTOCOL {
             let detail =
                 format!("the agent of {host} is of an older version, which cannot migrate: update it");
             return Err(HttpProblem::new(ProblemKind::WrongState, detail));

@@ -128,6 +128,22 @@ fn both_agents_take_part_and_neither_can_do_the_others_part() {
     assert_eq!(audited.unwrap()["actor"], "ops");
 }
 
+#[test]
+fn an_agent_at_work_since_before_the_service_started_is_not_called_old() {
+    let service = service_with(TestOptions { without_agent: true, ..TestOptions::default() });
+    let mut one = Played::new(&service, "h1");
+    one.report(Vec::new());
+    let vm: Vm = service.admin.post("/v1/vms", None, &Request::new("a", 2, 64)).unwrap();
+    run(&one.client, &vm);
+    let two = service.client("h2", "agent", Some("h2"));
+    let description = AgentChange::Describe(host("h2"));
+    two.post::<Option<Vm>>("/v1/agents/h2/changes", None, &description).unwrap();
+    let at_work = AgentReport { at_work: true, ..AgentReport::default() };
+    two.post::<AgentOrders>("/v1/agents/h2/report", None, &at_work).unwrap();
+    let to = Migrate { to: Some("h2".into()) };
+    assert_eq!(kind(service.admin.post::<Vm>("/v1/vms/a/migrate", None, &to)), ProblemKind::AgentNotHere);
+}
+
 fn order_target(begin: &AgentChange) -> longma_placement::Placement {
     match begin {
         AgentChange::BeginMigration { target, .. } => target.clone(),
