@@ -23,7 +23,7 @@ use keys::{KeyCache, NoKey};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Maximum length of a token in bytes.
+/// Maximum length of the header with a token, bytes.
 pub(crate) const MAX_TOKEN_BYTES: usize = 8192;
 /// Maximum length of a user's name in events and in the audit log.
 const MAX_NAME_CHARS: usize = 120;
@@ -86,6 +86,10 @@ impl Oidc {
             ErrorKind::InvalidSignature => refused("its signature is wrong"),
             _ => refused("it is invalid"),
         })?;
+        // `jsonwebtoken` also accepts a list; the issuer is one string (RFC 7519, 4.1.1).
+        if claims.claims.get("iss").and_then(Value::as_str) != Some(&*self.options.issuer) {
+            return Err(refused("it is of another issuer"));
+        }
         self.caller_of(token, &claims.claims)
     }
 

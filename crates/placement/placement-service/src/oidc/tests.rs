@@ -216,6 +216,7 @@ fn hostile_tokens_are_refused() {
         ("aud", json!("other"), "another audience"),
         ("aud", json!([]), "audience"),
         ("iss", json!("https://elsewhere"), "another issuer"),
+        ("iss", json!(["https://elsewhere", issuer.url]), "another issuer"),
         ("nbf", json!(now + 120), "not valid yet"),
         ("sub", json!(""), "has no name"),
     ];

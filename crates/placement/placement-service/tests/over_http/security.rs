@@ -60,6 +60,13 @@ fn without_a_token_every_route_is_rejected() {
         }
     }
     assert_eq!(service.status("GET", "/healthz", "", ""), 200);
+    // Such as a JWT with many groups.
+    let long = format!(
+        "GET /v1/vms HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
+        "a.".repeat(4500)
+    );
+    let answer = service.raw(long.as_bytes());
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("longer than 8192 bytes"), "{answer}");
     assert!(service.admin.get::<VmPage>("/v1/vms").unwrap().items.is_empty());
     let logged = service.logged.lock().unwrap().join("\n");
     assert!(logged.contains("401 POST \"/v1/vms\" from 127.0.0.1"), "{logged}");
