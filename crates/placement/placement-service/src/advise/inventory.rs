@@ -60,7 +60,10 @@ enum Resource {
         node: String,
         #[serde(default)]
         status: String,
+        // Missing while the host does not report.
+        #[serde(default)]
         maxcpu: f64,
+        #[serde(default)]
         maxmem: u64,
         #[serde(default)]
         template: u8,

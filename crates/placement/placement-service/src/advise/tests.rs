@@ -83,6 +83,10 @@ fn wrong_inputs_are_refused_with_the_reason() {
     let refused =
         advise(&parse(&none, None).unwrap(), &fleet(&["pve1", "pve2"]), Policy::default()).unwrap_err();
     assert!(refused.contains("100 (db)") && refused.contains("vcpus"), "{refused}");
+    // A virtual machine on a host that is off.
+    let unknown = r#"[{"id": "qemu/104", "node": "pve3", "type": "qemu", "vmid": 104}, "#;
+    let with_unknown = parse(&PROXMOX.replacen('[', unknown, 1), None);
+    assert_eq!(with_unknown.as_ref(), Ok(&inventory));
 }
 
 proptest! {
