@@ -20,7 +20,7 @@ fn open(database: &Database, vms: u32) -> Arc<SqlStore> {
     store
 }
 
-/// Some placements. All are possible on an empty host, and several exclude each other.
+/// Placements that are each possible on an empty host. Several of them exclude each other.
 fn placements() -> Vec<(Request, Placement)> {
     let mut scheduler = Scheduler::new(Policy::default(), 1);
     scheduler.put_host(&Host::of_machine(&Machine::open("hygon-8node").unwrap(), HOST).unwrap()).unwrap();
@@ -48,8 +48,8 @@ fn reservations(random: &mut SplitMix64, names: u64) -> Vec<Reservation> {
     (0..60).map(reservation).collect()
 }
 
-/// What an answer says, without the numbers that databases assign.
-fn said(answer: Result<Reserved, StoreError>) -> String {
+/// An answer as text, without IDs, which differ between databases.
+fn describe(answer: Result<Reserved, StoreError>) -> String {
     match answer {
         Ok(reserved) => {
             format!("{} {} {:?}", reserved.vm.request.name, reserved.replayed, reserved.vm.placement)
@@ -71,14 +71,14 @@ fn reservations_submitted_together_have_the_results_that_they_have_one_by_one() 
             let databases = [database.another(), database.another()];
             let [alone, together] = databases.each_ref().map(|database| open(database, quota));
             let expected: Vec<_> =
-                reservations.iter().map(|one| said(alone.reserve(one.clone()).wait())).collect();
+                reservations.iter().map(|one| describe(alone.reserve(one.clone()).wait())).collect();
             let pending: Vec<_> = reservations.iter().map(|one| together.reserve(one.clone())).collect();
             for (at, (answer, expected)) in pending.into_iter().zip(&expected).enumerate() {
-                assert_eq!(&said(answer.wait()), expected, "seed {seed}, reservation {at}");
+                assert_eq!(&describe(answer.wait()), expected, "seed {seed}, reservation {at}");
             }
             assert_eq!(names(&together), names(&alone));
             assert_eq!(together.check().unwrap(), Vec::<String>::new());
-            assert!(quota > 30 || expected.iter().any(|said| said.contains("quota")), "{expected:#?}");
+            assert!(quota > 30 || expected.iter().any(|answer| answer.contains("quota")), "{expected:#?}");
         }
     });
 }

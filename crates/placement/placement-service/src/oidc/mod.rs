@@ -23,7 +23,7 @@ use keys::{KeyCache, NoKey};
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Maximum length of the header with a token, bytes.
+/// Maximum length of the `Authorization` header in bytes.
 pub(crate) const MAX_TOKEN_BYTES: usize = 8192;
 /// Maximum length of a user's name in events and in the audit log.
 const MAX_NAME_CHARS: usize = 120;

@@ -24,12 +24,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(2);
 
 /// A change that one statement can make, on a database that combines statements.
 pub(super) trait Change<T>: Send {
-    /// The statement, or `None` if the change needs several. It may leave a part of the change undone.
+    /// The statement, or `None` if the change needs several. It may make only a part of the change.
     fn statement(&mut self, _db: &dyn Database) -> Option<Query<'static>> {
         None
     }
 
-    /// The result of the last [`Self::statement`], or `None` if the change is incomplete and must be rolled back.
+    /// The result, from the answer to [`Self::statement`]; `None` if the change is incomplete and must be rolled back.
     fn result(&mut self, _answer: &Answer) -> Option<T> {
         None
     }

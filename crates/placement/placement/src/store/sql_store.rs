@@ -82,11 +82,11 @@ impl SqlStore {
     }
 }
 
-/// A reservation to be made.
+/// A reservation that is made by one statement where possible.
 struct NewReservation {
     reservation: Reservation,
     actor: Option<Arc<str>>,
-    /// The time in the last statement.
+    /// Seconds since 1970, as in the last statement.
     created_at: i64,
 }
 
