@@ -42,7 +42,7 @@ pub fn print(simulated: Option<Outcome>) -> Result<Never, Failure> {
     let mut out = std::io::stdout().lock();
     let written = writeln!(out, "{list}").and_then(|()| out.flush());
     written.map_err(|error| Failure::host("print the measures", &error))?;
-    // Dropping the outcome removes the files of the run, which does not take place.
+    // The program is not run: dropping the outcome removes the files created for its results.
     drop(simulated);
     std::process::exit(0)
 }

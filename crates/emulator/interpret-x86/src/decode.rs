@@ -108,12 +108,12 @@ fn address(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
     step.displacement = i.memory_displacement64();
     let part = |register: Register| match register {
         Register::None | Register::RIP => Some(0),
-        // With an address size of 4 bytes, or a vector as the index.
+        // Other registers occur with an address size of 4 bytes, or as a vector index. They are not supported.
         _ => register.is_gpr64().then(|| general(register)),
     };
     (step.base, step.index) = (part(i.memory_base())?, part(i.memory_index())?);
     step.scale = i.memory_index_scale().trailing_zeros() as u8;
-    // An absolute address of 4 bytes wraps.
+    // Absolute 32-bit addresses wrap. They are not supported.
     (i.memory_displ_size() != 4 || i.memory_base() != Register::None || i.memory_index() != Register::None)
         .then_some(())
 }
@@ -264,7 +264,7 @@ fn integer(step: &mut DecodedInstruction, i: &Instruction) -> Option<()> {
             step.from_size = 0;
             Some(())
         }
-        // The count has a size of its own.
+        // The operand with the shift count has its own size.
         Operation::ShiftLeft
         | Operation::ShiftRight
         | Operation::ShiftRightSigned
@@ -328,7 +328,7 @@ fn stack_and_jumps(step: &mut DecodedInstruction, i: &Instruction) -> Option<()>
                 step.immediate = i.near_branch_target();
                 if is_call { Operation::Call } else { Operation::Jump }
             } else {
-                // Neither far nor 16-bit jumps.
+                // Far and 16-bit jumps are not supported.
                 if !(i.is_jmp_near_indirect() || i.is_call_near_indirect()) {
                     return None;
                 }

@@ -1,6 +1,6 @@
-//! Interprets blocks of x86-64 code on the registers of a LoongArch core. It covers the general-purpose and SSE2
-//! instructions that compilers use most, and executes an instruction completely or not at all. The caller translates what
-//! it refuses, such as an access that faults. Source: Intel SDM, volume 2.
+//! Interprets blocks of x86-64 code on the registers of a LoongArch core. The interpreter covers the general-purpose
+//! and SSE2 instructions that compilers use most. It executes an instruction completely or refuses it, for example
+//! because an access faults. The caller translates refused instructions. Source: Intel SDM, volume 2.
 
 mod conditions;
 mod decode;
@@ -122,7 +122,7 @@ enum VectorOperation {
     AndNot,
     Or,
     Xor,
-    /// PADDB to PADDQ; `step.size` is the lane's.
+    /// PADDB to PADDQ; `step.size` is the size of a lane.
     Add,
     Subtract,
     CompareEqual,
@@ -279,7 +279,7 @@ impl<M: Memory> Machine<'_, M> {
             }
             MoveIf => {
                 let value = self.source(step)?;
-                // Without the move, the upper half of a 32-bit destination is still cleared.
+                // Even if the condition is false, CMOVcc clears the upper half of a 32-bit destination.
                 let old = self.register(step.to, step.size);
                 let value = if self.holds(step.condition) { value } else { old };
                 self.set_register(step.to, step.size, value);

@@ -4,7 +4,7 @@
 use iced_x86::Register;
 use longma_loongarch::State;
 
-/// The register that is free between two source instructions and that returns jump through.
+/// A register that is free between two source instructions. Return instructions jump through it.
 pub const SCRATCH: u8 = 1;
 /// RSP. It is LoongArch's stack pointer.
 pub const STACK_POINTER: u8 = 3;
@@ -52,7 +52,8 @@ pub const VECTOR_TEMPORARIES: [u8; 4] = [8, 9, 10, 11];
 pub const X87_EXPONENTS: u8 = 12;
 /// The first mantissa register; see [`X87_EXPONENTS`].
 pub const X87_MANTISSAS: u8 = 13;
-/// The condition flag that is set if the spill place of any YMM upper half may be nonzero.
+/// The condition flag that is set if the default location of the upper half of any YMM register may be nonzero; see
+/// [`upper_place`].
 pub const UPPERS: u8 = 7;
 /// A vector register that is always zero.
 pub const ZERO_VECTOR: u8 = 15;

@@ -15,7 +15,7 @@ impl<M: Memory> Machine<'_, M> {
         let a = self.destination(step)?;
         let top = |value: u64| value >> (bits - 1) & 1 != 0;
         if count == 0 {
-            // A 32-bit destination is still written.
+            // Even with a count of zero, the upper half of a 32-bit destination is cleared.
             return self.put(step, a);
         }
         let (result, carry, overflow) = match step.operation {

@@ -14,7 +14,7 @@ use longma_translate::optimizations::{Optimization, Optimizations, Options};
 use object::{Object, ObjectSegment, ObjectSymbol, SymbolKind};
 
 const CODE: u64 = 0xf000_0000;
-/// The address of the lookup table. The source's registers in memory follow it
+/// The address of the lookup table. The source registers that are in memory follow the table
 /// (`longma_translate_arm::registers::SLOTS`).
 const TABLE: u64 = 1 << 40;
 const SLOTS: u64 = TABLE + (1 << 39);
@@ -206,7 +206,7 @@ fn compared<F: FrontEnd>() -> Vec<usize> {
         }
         next += count;
     }
-    // On MIPS64, register at is dead when a function returns.
+    // On MIPS64, register 1 (`at`) is dead when a function returns.
     numbers.retain(|number| F::NAME != "MIPS64" || *number != 1);
     numbers
 }

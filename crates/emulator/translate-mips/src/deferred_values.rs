@@ -1,5 +1,6 @@
 //! Deferred values: a result is computed only when it is read or an operand is about to change, possibly folded into
-//! the reading instruction. Dead results are never computed. Positions record the deferred values for interruptions.
+//! the reading instruction. Dead results are never computed. Positions record the deferred values, so that the engine
+//! can compute them if it interrupts the code.
 
 use super::code::{DeferredValue, MAX_DEFERRED, Pending};
 use super::deferred_expressions::{DeferredExpr, ExprKind};
@@ -60,7 +61,8 @@ impl Lowering<'_> {
         self.deferred_values = [None; MAX_DEFERRED];
     }
 
-    /// Computes the deferred values of registers in `live`. The others stay deferred, for a fault in a delay slot.
+    /// Computes the deferred values of registers in `live`. The others stay deferred, because a fault in a delay slot
+    /// needs them.
     pub(super) fn compute_live(&mut self, live: Set) {
         let previous = std::mem::replace(&mut self.live_before, live);
         for deferred in self.all_deferred().filter(|deferred| live & bit(deferred.d) != 0) {
@@ -89,7 +91,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Makes the registers that an instruction reads available, in place or as copies.
+    /// Makes the values that an instruction reads available, in their registers or in the registers that they are
+    /// copies of.
     pub(super) fn before_reads(&mut self, read: Set) {
         for deferred in self.all_deferred().filter(|deferred| read & bit(deferred.d) != 0) {
             if self.form(deferred.d).is_some_and(|form| !form.is_copy()) {

@@ -26,8 +26,8 @@ impl<S> ColdBlock<S> {
         visits
     }
 
-    /// Counts a visit unless the block has become hot: then the engine must look for translated code. Threads may lose
-    /// counts, which only delays translation.
+    /// Counts a visit and returns true while the block is cold. Returns false once it is hot: the engine must then look
+    /// for translated code. Threads may lose counts, which only delays translation.
     pub fn visit(&self, hot: u32) -> bool {
         let visits = self.visits.load(Ordering::Relaxed) + 1;
         let is_cold = visits < hot;
@@ -38,8 +38,8 @@ impl<S> ColdBlock<S> {
     }
 }
 
-/// Changes whenever a block is discarded, so that threads can keep blocks. No value occurs twice in a process, not even
-/// in different engines.
+/// A number that changes whenever a block is discarded. Threads that keep blocks compare it to detect that their blocks
+/// are out of date. No value occurs twice in a process, not even in different engines.
 #[derive(Clone, Debug)]
 pub struct Generation(Arc<AtomicU64>);
 

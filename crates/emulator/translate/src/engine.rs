@@ -77,7 +77,7 @@ pub struct Engine<F: FrontEnd> {
     pub(crate) breakpoints: BTreeSet<u64>,
     /// The code that continues past a breakpoint, by source address. No jump or table entry leads to it.
     past_breakpoints: FxHashMap<u64, u64>,
-    /// The words after calls to which returns lead, by return address. They jump to the code of that address.
+    /// The host addresses of return stubs, by return address; see [`Unit::return_stubs`].
     return_stubs: FxHashMap<u64, u64>,
     /// Whether units record the source words that they were translated from.
     pub(crate) records_origins: bool,
@@ -267,7 +267,7 @@ impl<F: FrontEnd> Engine<F> {
         self.hotness.is_hot_after(visits, pc, |function| self.retranslated.contains_key(&function))
     }
 
-    /// The cold code of `pc`, or its hot code, which does not exist yet.
+    /// The cold code of `pc`, translated if necessary; if `is_hot`, a new translation as hot code.
     pub(crate) fn translate_after_visit(
         &mut self,
         pc: u64,
@@ -497,8 +497,9 @@ impl<F: FrontEnd> Engine<F> {
         Ok(())
     }
 
-    /// Records where calls of a unit at `start` return to, so that indirect jumps lead there: the processor predicts that
-    /// a return continues after the call. The newest unit with a call is the one that is executed most often.
+    /// Records the return stubs of a unit at `start`. Returns lead to a stub instead of directly to the code of the
+    /// return address, because the processor predicts that a return continues after the call. If several units have
+    /// calls with the same return address, the newest unit is used: it is the one that is executed most often.
     fn note_return_stubs(&mut self, unit: &Unit<F::Service, F::Pending>, start: u64) {
         for pc in &unit.return_addresses {
             self.return_stubs.remove(pc);

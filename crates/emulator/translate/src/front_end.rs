@@ -21,8 +21,8 @@ pub const ILLEGAL: i32 = 0x7003;
 /// The code of the trap after an instruction of a thread that single-steps; see [`FrontEnd::is_single_stepping`].
 pub const STEPPED: u32 = 2;
 
-/// A register that is free between two source instructions: r1. Returns jump through it, so that the processor predicts
-/// them as returns.
+/// A register that is free between two source instructions: r1. Return instructions jump through it, so that the
+/// processor predicts them as returns.
 pub const SCRATCH: u8 = 1;
 /// The register of the source's stack pointer. It is LoongArch's stack pointer, because signal frames and new threads
 /// use that.
@@ -84,8 +84,8 @@ pub struct Unit<S, P> {
     pub called: Vec<u64>,
     /// Return addresses of the unit's calls. Left empty like `called`.
     pub return_addresses: Vec<u64>,
-    /// The words after those calls that the code of the return address does not follow: return address and word index.
-    /// The word jumps to the return address.
+    /// Return stubs: return address and word index. If the code of the return address does not follow the call, the
+    /// word after the call is a stub that jumps there.
     pub return_stubs: Vec<(u64, u32)>,
     /// Whether a function that the unit calls seems to return a result in flags.
     pub reads_flags_after_call: bool,
@@ -112,7 +112,7 @@ impl<S, P> Default for Unit<S, P> {
 
 impl<S: Copy, P> Unit<S, P> {
     /// Ends the block in words `start..end`. Trailing instructions that emitted no code are counted with the block's
-    /// last word, because the code after it can be reached without them.
+    /// last word, because jumps can reach the code after the block without executing them.
     pub fn end_block(&mut self, start: usize, end: usize) {
         let end = end as u32;
         for position in self.positions.iter_mut().rev().take_while(|position| position.offset == end) {

@@ -1,6 +1,6 @@
-//! Interpretation of cold blocks instead of their translation. Most code of a program runs a few times, so it would be
-//! translated at a loss. The engine decodes each block once and counts the visits; hot code is translated. Source:
-//! mixed-mode execution, as in the HotSpot virtual machine and in V8's Ignition.
+//! Interpretation of cold blocks instead of their translation. Most code of a program runs only a few times, so that
+//! its translation would cost more than it saves. The engine decodes each block once, counts its visits, and translates
+//! only hot code. Source: mixed-mode execution, as in the HotSpot virtual machine and in V8's Ignition.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -93,8 +93,8 @@ impl<F: FrontEnd> Engine<F> {
         }
     }
 
-    /// The interpreted blocks in a function that will soon be hot. Translated code is entered there, too, so that the
-    /// function need not be translated again for each of them.
+    /// The interpreted blocks of a function that are likely to become hot. Each becomes an entry point of the
+    /// function's translation, so that the engine need not translate the function again for it.
     pub(crate) fn warm_blocks(&self, function: &Range<u64>) -> impl Iterator<Item = u64> {
         let pages = function.start / PAGE..function.end.div_ceil(PAGE);
         let readers = pages.filter_map(|page| self.readers.get(&page)).flatten().copied();

@@ -31,8 +31,8 @@ impl<F: FrontEnd> Engine<F> {
         Ok(())
     }
 
-    /// Redirects the old code of `pc` to the new code. Chains stay short, and only the newest code is unlinked when the
-    /// source changes.
+    /// Redirects the old code of `pc` to the new code, so that it suffices to unlink the new code when the source
+    /// changes.
     pub(crate) fn redirect(&mut self, pc: u64, old: u64, new: u64, memory: &dyn Memory) -> Result<(), Fault> {
         match jump(old, new) {
             Some(word) => {

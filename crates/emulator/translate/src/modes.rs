@@ -21,8 +21,8 @@ impl<F: FrontEnd> Engine<F> {
         Ok(true)
     }
 
-    /// Invalidates all translations when the first code is found that expects flags from a callee, because they may lack
-    /// those flags. Returns whether it did; that code must be translated again.
+    /// Called for code that reads flags that a callee has set. The first call invalidates all translations, because
+    /// they may not compute those flags, and returns true: the caller must then translate its code again.
     pub(crate) fn keep_flags_across_calls(&mut self, memory: &dyn Memory) -> Result<bool, Fault> {
         if self.options.keeps_flags_across_calls {
             return Ok(false);

@@ -7,7 +7,7 @@ use longma_confidence::Interval;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Deviations up to this count as near, relative to the published value.
+/// The largest deviation, as a fraction of the published value, that is considered near.
 const NEAR: f64 = 0.1;
 
 /// A published value with the measured one.

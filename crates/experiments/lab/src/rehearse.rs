@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-/// Maximum number of setups to try. A sweep that needs more to try each pair of values is tried in part.
+/// Maximum number of setups to try. If covering all pairs of values needs more, some pairs remain untried.
 const MAX_SETUPS: usize = 256;
 
 /// Results of all rehearsals.
@@ -32,7 +32,7 @@ pub struct RehearsalReport {
     pub knows_measures: bool,
     /// Number of points with an inconsistent machine, and the first of them with the reason.
     pub refused: Option<(usize, String, String)>,
-    /// Number of setups not tried because the pairs of values need too many.
+    /// Number of setups not tried because covering all pairs of values needs more than the maximum.
     pub untried: usize,
 }
 

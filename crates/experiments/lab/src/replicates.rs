@@ -47,8 +47,8 @@ impl Table {
         several
     }
 
-    /// The table with one row for all points that differ only in the experiment's `replicates`: the means of the values
-    /// that they have. Its key is the key of the first of these points. The same table if the experiment has no
+    /// The table with one row for all points that differ only in the experiment's `replicates`: the mean of their
+    /// values. Its key is the key of the first of these points. Returns the same table if the experiment has no
     /// replicates.
     pub fn summarized(&self, campaign: &Campaign<'_>) -> Self {
         if campaign.experiment.parts().replicates.is_empty() {

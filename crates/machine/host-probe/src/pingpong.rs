@@ -14,7 +14,7 @@ const MIN_ROUNDS: u32 = 4;
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 const ABANDONED: u64 = u64::MAX;
 
-/// A word that shares neither its line nor the adjacent line, which a prefetcher may fetch with it, with other data.
+/// A word with no other data in its cache line or in the adjacent line, which a prefetcher may fetch together with it.
 #[repr(align(128))]
 struct Line(AtomicU64);
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The supported architectures, as words of an error.
+/// The supported architectures, as error messages list them.
 pub const SUPPORTED_ARCHITECTURES: &str = "LoongArch64, x86-64, AArch64 or MIPS64";
 
 const GIVE_A_PROGRAM: &str = "give a Linux program for LoongArch64, x86-64, AArch64 or MIPS64";
@@ -27,8 +27,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a file cannot be loaded.
-/// [`ElfError::advice`] is at the end of the text.
+/// Why a file cannot be loaded. The error message ends with [`ElfError::advice`].
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
     /// The file cannot be read.

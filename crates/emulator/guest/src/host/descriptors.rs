@@ -14,7 +14,7 @@ use crate::host::locks::{Lazy, Mutex, MutexGuard, RwLock};
 /// Upper bound for all descriptors, even if the host allows more: the size of the kernel's descriptor table depends on
 /// the highest one.
 const MAX_DESCRIPTORS: u64 = 1 << 16;
-/// Maximum number of emulator descriptors. They are a quarter of all descriptors up to this number.
+/// Maximum number of emulator descriptors. The emulator gets a quarter of all descriptors, but not more than this.
 const MAX_RESERVED: u64 = 512;
 /// Minimum number of emulator descriptors: messages, traces, the root, a debugger, the pipe of a fork.
 const MIN_RESERVED: u64 = 8;

@@ -115,7 +115,8 @@ impl Lowering<'_> {
         let (is_wide, releases) = (i.bits(30, 1) != 0, i.bits(15, 1) != 0);
         let base = self.base(i);
         let from = self.source(i.rd(), is_wide);
-        // The store overwrites its source register, and Rs must be unchanged if it faults. It therefore uses a copy.
+        // LoongArch's conditional store overwrites its source register with the outcome. The store uses a copy, so that
+        // no source register has changed if it faults.
         let value = self.own_except(from, base);
         self.assembler.copy(value, from);
         let op = match (is_wide, releases) {

@@ -48,9 +48,9 @@ impl Lowering<'_> {
         self.constants[30] = None;
     }
 
-    /// Emits an indirect jump. Returns jump through r1 with offset 0, the LoongArch return idiom. Other jumps use a
-    /// nonzero offset, so that the host does not predict them as returns. The offset also encodes the register, in case
-    /// the target is not translated yet.
+    /// Emits an indirect jump. A return becomes a jump through r1 with offset 0, the LoongArch return idiom. Other
+    /// jumps have a nonzero offset, so that the host does not predict them as returns. The offset also encodes the
+    /// register, in case the target is not translated yet.
     fn jump_to_register(&mut self, i: Instruction) {
         self.settle();
         let register = self.jumped_to(i.rn());

@@ -19,7 +19,7 @@ const FLAGS: u8 = 2;
 /// The checks that an instruction needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Checks {
-    /// The operands. The result is not a number, or is exact.
+    /// Only the operands: the result is exact, or is not a floating-point value.
     Operands,
     /// Operands and result.
     Both,

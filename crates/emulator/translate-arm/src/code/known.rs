@@ -133,7 +133,7 @@ impl KnownState {
         (!is_settled).then(|| self.unsettled())
     }
 
-    /// [`Self::pending`], also if the registers are in their architectural state.
+    /// Like [`Self::pending`], but returns a value even if the registers are in their architectural state.
     pub(super) fn unsettled(&self) -> PendingState {
         let Self { loose, valid, flags, assignment, steps, .. } = *self;
         PendingState { loose, valid, flags, assignment, steps }

@@ -91,7 +91,8 @@ pub(super) struct BlockResult {
 }
 
 impl BlockResult {
-    /// Whether the result is that of a block with this plan at its start. May return false although it is.
+    /// Whether the block was planned with `planned` as the state at its start. May return false for an equal state,
+    /// because it compares pointers.
     fn is_planned_by(&self, planned: Option<&Rc<KnownState>>) -> bool {
         match (&self.planned, planned) {
             (Some(Some(own)), Some(planned)) => Rc::ptr_eq(own, planned),
@@ -172,7 +173,8 @@ impl<'a> Lowering<'a> {
     /// Opens the block at `leader`, and records its outgoing edges.
     fn record_out_states(&mut self, leader: u64) {
         let block = self.reachable.cached_block(leader);
-        // Only back edges have effects (`prepare_branch`) that later code of the block sees.
+        // The states that the targets of back edges expect affect later code of the block (`prepare_branch`); those of
+        // other targets do not.
         let branches = block.0.iter().filter_map(|(pc, i)| {
             let target = i.filter(|i| i.is_conditional_branch())?.target(source(*pc))?;
             Some(self.reachable.lead(leader, target)).filter(|to| source(*to) <= source(*pc))
@@ -506,8 +508,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The jump target of a conditional branch to `to`: the target if the registers are already as expected. Otherwise an
-    /// out-of-line conversion.
+    /// The jump target of a conditional branch to `to`: `to` itself if the registers are already as expected, otherwise
+    /// an out-of-line conversion.
     pub fn branch_goal(&mut self, to: u64) -> JumpTarget {
         match self.before_conversion.take() {
             // Record the state before the conversion: the converted state only reflects what the target expected.

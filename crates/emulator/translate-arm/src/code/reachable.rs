@@ -40,7 +40,7 @@ pub(super) struct ReachableCode {
     live: FxHashMap<u64, Live>,
     /// The flags that code after a call reads.
     returned: u8,
-    /// The calls after which flags are read that the callee may have preserved.
+    /// The calls after which the code reads flags that the callee may have preserved.
     read_after: FxHashSet<u64>,
     used: FxHashMap<u64, Uses>,
     /// Instructions that need more temporary registers than there are. They raise an illegal instruction exception
@@ -56,7 +56,7 @@ pub(super) struct ReachableCode {
     limit: usize,
 }
 
-/// A block: its instructions, and the address where it falls through.
+/// A block: its instructions, and the address to which it falls through.
 pub(super) type Block = (Vec<(u64, Option<Instruction>)>, Option<u64>);
 
 /// The targets of an instruction that ends a block, and the address after it if that is reachable.
@@ -258,7 +258,7 @@ impl ReachableCode {
         self.blocks.get(&leader).cloned().unwrap_or_default()
     }
 
-    /// The targets of jumps from a block within the unit, and the address where it falls through.
+    /// The targets within the unit of jumps from a block, and the address to which the block falls through.
     pub fn internal_successors(&self, leader: u64) -> Vec<u64> {
         let (block, next) = self.block(leader);
         let jumps = block.iter().filter_map(|(pc, i)| {

@@ -69,7 +69,7 @@ static FUSED: LazyLock<FxHashMap<Mnemonic, Fused>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Whether the instruction is a fused scalar one.
+/// Whether the instruction is a scalar FMA instruction.
 pub(super) fn is_fused_scalar(i: &Instruction) -> bool {
     FUSED.get(&i.mnemonic()).is_some_and(|fused| fused.is_scalar)
 }

@@ -16,8 +16,8 @@ pub struct Estimate {
     pub source: String,
 }
 
-/// The estimates of `machine` that are single numbers or quantities, in the order of their paths. A part without a source
-/// has that of the part that contains it.
+/// The estimates of `machine` that are single numbers or quantities, in the order of their paths. A part without a
+/// source inherits the source of the part that contains it.
 pub fn estimates(machine: &Machine) -> Vec<Estimate> {
     let mut found = Vec::new();
     // The text of a valid machine is a valid table.

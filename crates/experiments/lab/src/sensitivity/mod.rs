@@ -1,5 +1,5 @@
-//! Sensitivity of an experiment to the estimates of its machine: each is set to a low and a high value while all other
-//! parameters keep theirs. The runs form a normal campaign.
+//! Sensitivity of an experiment to the estimates of its machine: each estimate is set to a low and a high value while
+//! all other parameters keep their values. The runs form a normal campaign.
 
 mod estimates;
 

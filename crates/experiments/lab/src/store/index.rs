@@ -77,7 +77,8 @@ impl Index {
     fn open_at(path: &Path) -> rusqlite::Result<Self> {
         let connection = Connection::open(path)?;
         connection.busy_timeout(WAIT)?;
-        // A power cut may cost the index, not results. Keys are random, so that pages of a million records should stay in memory.
+        // A power cut may destroy the index, but not the results. Keys are random, so the cache should hold the pages
+        // of a million records.
         connection.execute_batch("PRAGMA synchronous = OFF; PRAGMA cache_size = -65536;")?;
         let version: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         let mut index = Self { connection };
@@ -218,7 +219,7 @@ fn forget(change: &Transaction<'_>, segment: i64) -> rusqlite::Result<()> {
 /// A record of a segment: its key, where it begins, and its length.
 type Entry = ([u8; KEY], u64, u32);
 
-/// Indexes a segment from where it was read to last.
+/// Indexes the lines of a segment that are not indexed yet.
 fn add(change: &Transaction<'_>, path: &Path, before: Option<&Known>) -> rusqlite::Result<()> {
     let id = match before {
         Some(known) => known.id,

@@ -49,7 +49,7 @@ pub enum NetworkError {
     /// A stop was requested.
     #[error("interrupted")]
     Stopped,
-    /// It exceeded its time limit.
+    /// The measurement exceeded its time limit.
     #[error("took longer than the --time-limit of {0} s")]
     Late(f64),
 }
@@ -196,7 +196,8 @@ impl Idle {
     }
 }
 
-/// Serves the clients of `listener`, a listener of `nic`, until `stop` is set or, with `once`, until the first connection ends. Reports events through `say`.
+/// Serves the clients of `listener`, which belongs to `nic`, until `stop` is set or, with `once`, until the first
+/// connection ends. Reports events through `say`.
 ///
 /// # Errors
 /// If the NIC cannot accept connections.

@@ -8,10 +8,10 @@ use super::ARITHMETIC;
 /// The flags that may be live at the target of the indirect jump at the end of a block. If all cases of a switch start
 /// with the same test, compilers hoist it above the jump. The result depends on the last instruction that set flags:
 ///
-/// - If it computes the jump's address, or checks that its index is in the table: none.
+/// - If it computes the jump's address, or checks that the table index is in range: none.
 /// - If it is an addition: ZF and SF, which a test would set as well, and CF unless it adds a constant. Interpreters
-///   increment before each of their jumps, and computing all flags of the increment would make the code half as long
-///   again.
+///   increment before each of their jumps, and computing all flags of the increment would make the code 50 %
+///   longer.
 /// - If it is a subtraction, comparison, test or another instruction: all but AF, which is for decimal arithmetic.
 ///
 /// A jump through a pointer at a fixed address is a tail call or belongs to a procedure linkage table.
