@@ -28,7 +28,7 @@ pub(crate) struct Change {
 /// The log.
 #[derive(Default)]
 pub(crate) struct Changes {
-    /// The number of changes that have begun; `count` is the number of changes in the log.
+    /// The number of changes that have begun; `count` is the number of changes added to the log.
     begun: AtomicU64,
     count: AtomicU64,
     latest: Mutex<VecDeque<Arc<Change>>>,

@@ -13,7 +13,7 @@ use std::path::{Component, Path, PathBuf};
 const FILES: &str = "files";
 /// The folder of the programs that the command contains, by digest.
 const PROGRAMS: &str = "programs";
-/// How the keys of machines that name a plug-in end.
+/// The end of the machine keys that name the module of a plug-in.
 const PLUGIN_KEY: &str = ".prefetcher.module";
 /// The folder of the machines with all defaults.
 const MACHINES: &str = "machines";

@@ -21,7 +21,7 @@ use crate::root::{OpenHow, PROC_MEMORY_FILES, c_path, is_in_proc, kernel_name, l
 use crate::simulated::Simulation;
 use crate::simulated::identity::FIRST_ID;
 
-/// A file about the machine, which is simulated in simulated time.
+/// A file about the machine. In simulated time, it describes the simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MachineFile {
     /// /proc/meminfo
@@ -114,7 +114,7 @@ impl ProcFile {
         }
     }
 
-    /// Whether the file is generated for this process. Files about the machine are the host's without simulated time.
+    /// Whether the file is generated for this process. Without simulated time, files about the machine are the host's.
     fn is_generated_for(self, process: &Process) -> bool {
         !matches!(self, Self::MachineFile(_)) || process.simulation().is_some()
     }

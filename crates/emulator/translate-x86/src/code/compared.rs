@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 
 static SIGNALLING: LazyLock<FxHashMap<La, La>> = LazyLock::new(|| PAIRS.into_iter().collect());
 
-/// The comparison with the same result that signals quiet NaNs.
+/// The comparison with the same result that raises the invalid exception also for quiet NaNs.
 pub(super) fn signalling(quiet: La) -> La {
     SIGNALLING.get(&quiet).copied().unwrap_or(quiet)
 }
@@ -20,7 +20,8 @@ pub(super) fn scalar(of_vectors: La) -> La {
     SCALARS.get(&of_vectors).copied().unwrap_or(of_vectors)
 }
 
-/// Whether a predicate of CMPPS and its relatives signals quiet NaNs. Bit 4 inverts the relation of the lower bits.
+/// Whether a predicate of CMPPS and its relatives raises the invalid exception for quiet NaNs. Bit 4 inverts the
+/// relation of the lower bits.
 pub(super) fn is_signalling(predicate: u8) -> bool {
     matches!(predicate & 3, 1 | 2) != (predicate & 16 != 0)
 }

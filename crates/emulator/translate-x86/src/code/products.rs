@@ -22,7 +22,7 @@ struct Division {
     /// Registers for the quotient and the remainder.
     quotient: u8,
     rest: u8,
-    /// The out-of-line service.
+    /// The label of the out-of-line exit to the engine, which then executes the division.
     rare: Label,
 }
 

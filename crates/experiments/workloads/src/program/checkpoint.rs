@@ -20,7 +20,7 @@ const ELF_LOONGARCH: [u8; 2] = 258u16.to_le_bytes();
 /// A process that is saved at the start of its region of interest.
 pub(super) struct Checkpoint {
     folder: TempDir,
-    /// What the program printed before.
+    /// The program's output before the checkpoint.
     pub output: String,
 }
 
@@ -82,7 +82,8 @@ pub(super) fn check(point: &Point) -> Result<(), Failure> {
     if problem.is_empty() { Ok(()) } else { Err(Failure::refused(problem)) }
 }
 
-/// What a program can notice of a core before its region of interest, when each instruction takes a cycle.
+/// The properties of a core that a program can observe before its region of interest, where each instruction takes one
+/// cycle.
 fn noticed(core: &Core) -> impl PartialEq + '_ {
     (core.isa, &core.extensions, core.clock, core.threads, &core.caches, core.vector_width, core.page_size)
 }

@@ -17,7 +17,7 @@ pub(super) fn root(point: &Point) -> Option<PathBuf> {
     Some(point.path("folder").join(name))
 }
 
-/// What a root folder has at a path.
+/// An entry of a root folder.
 enum InRoot {
     /// A folder.
     Folder,

@@ -4,8 +4,8 @@
 use super::{Semantics, memory::aligned};
 use crate::{Access, Environment, Instruction, Op, Reservation, Scalar, State, Trap};
 
-/// An atomic read-modify-write: `|old, rk| new`, both with the width of the access. `rd` receives the old value,
-/// sign-extended.
+/// Defines an atomic read-modify-write instruction by the function from the old value and `rk` to the new value, both
+/// with the width of the access. `rd` receives the old value, sign-extended.
 macro_rules! modify {
     ($unsigned:ty as $signed:ty, |$old:ident, $k:ident| $new:expr) => {
         |state, i, e| {

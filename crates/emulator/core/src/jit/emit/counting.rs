@@ -11,7 +11,7 @@ use crate::{
 };
 
 impl Emitter<'_> {
-    /// Counts the block, if blocks are counted, and takes its instructions from the budget, if there is one.
+    /// Counts the block, if blocks are counted, and subtracts its length from the instruction budget, if there is one.
     pub(super) fn count_block(&mut self, block: &RegionBlock) {
         let length = block.instructions.len();
         let number = self.counting.and_then(|c| c.add_block(block.start, length));
@@ -30,7 +30,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Takes the block's instructions from the budget. The code exits before the block if they exceed it.
+    /// Subtracts the block's length from the instruction budget. If it exceeds the budget, the code exits before the
+    /// block.
     fn meter_block(&mut self, block: &RegionBlock) {
         let label = self.a.label();
         let length = block.instructions.len() as u8;
