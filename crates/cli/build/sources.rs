@@ -79,7 +79,8 @@ impl Sources {
             }
         }
         files.sort();
-        // Of a crate, only what is built: an edit of its tests must not build the command again.
+        // Watch only the files of a crate that are built, so that an edit of its tests does not build the command
+        // again.
         let watched_paths =
             ours.iter().flat_map(|path| built_entries(&root.join(path))).chain([lock]).collect();
         Self { root: root.into(), files, external_crates, watched_paths }
@@ -172,7 +173,8 @@ fn built_entries(path: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// The names in a directory, without what editors and builds leave, nor what is not part of a crate's library.
+/// The names in a directory, without files that editors and builds leave and files that are not part of a crate's
+/// library.
 fn entries(folder: &Path) -> Vec<String> {
     let is_crate = folder.join("Cargo.toml").exists();
     let names = fs::read_dir(folder).into_iter().flatten().flatten();

@@ -457,7 +457,8 @@ fn is_guest(file: &File, process: &Process) -> Result<bool, Errno> {
 
 /// Whether the host runs an x86-64 program itself, which is faster than emulation. It does so for programs that use the
 /// host's libraries, and for all programs that a guest of another architecture executes (a compiler, a shell). With a
-/// root it never does, because the program would escape it, nor in simulated time, because it would leave the models.
+/// root, it never does, because the program would escape from the root. In simulated time, it never does, because the
+/// program would run without the models.
 fn runs_natively(image: &Image, process: &Process) -> bool {
     let is_by_another = process.architecture() != Architecture::X86_64;
     cfg!(target_arch = "x86_64")

@@ -21,7 +21,7 @@ pub(super) struct Lowering<'a> {
     pub reachable: &'a ReachableCode,
     /// Source registers with known values.
     pub known: [Option<i64>; 32],
-    /// What else is known about the source registers.
+    /// The known widths of the source registers' values.
     pub widths: [Width; 32],
     pub product: Option<Product>,
     pub deferred_values: [Option<DeferredValue>; MAX_DEFERRED],

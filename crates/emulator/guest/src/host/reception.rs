@@ -173,7 +173,7 @@ pub fn receive(signal: i32, info: &libc::siginfo_t, context: &mut libc::ucontext
 /// across execve.
 pub fn requeue(signal: i32, info: &mut SignalInfo) {
     if set_of(signal) & FAULTS != 0 {
-        // Otherwise the emulator that starts after execve would take it for its own fault.
+        // Otherwise the emulator that starts after execve would mistake the signal for a fault of its own.
         let _ = encode_sent_code(info);
     }
     // SAFETY: the call takes no pointers. It cannot fail.

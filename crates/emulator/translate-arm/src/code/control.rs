@@ -23,8 +23,8 @@ const CLEARED: i64 = 4;
 /// The frequency of the stable counter in hertz.
 const COUNTER_HZ: i64 = 100_000_000;
 
-/// The value of an identification register, as Linux shows it to programs: what AT_HWCAP announces, and the minimum
-/// value elsewhere.
+/// The value of an identification register, as Linux shows it to programs: the features that AT_HWCAP announces, and
+/// the minimum value in all other fields.
 fn identification(register: u16) -> i64 {
     match register {
         MIDR_EL1 => 0x414f_d0b1,

@@ -97,7 +97,7 @@ pub struct KnownState {
     pub(super) steps: [i16; 31],
 }
 
-/// What separates the registers from their architectural state.
+/// The differences between the registers' contents and their architectural state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PendingState {
     loose: u32,
@@ -123,7 +123,7 @@ impl Default for KnownState {
 }
 
 impl KnownState {
-    /// What separates the registers from their architectural state, if anything.
+    /// The differences between the registers' contents and their architectural state, if there are any.
     pub(super) fn pending(&self) -> Option<PendingState> {
         let is_settled = self.loose == 0
             && self.steps == [0; 31]

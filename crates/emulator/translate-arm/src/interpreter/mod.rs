@@ -1,7 +1,7 @@
-//! Interprets cold blocks: most code of a program runs a few times, so translating it costs more than it saves. The
-//! interpreter covers integer instructions, branches, and loads and stores. It executes an instruction completely or
-//! not at all; what it refuses, such as an access that faults, is translated. Source: Arm Architecture Reference Manual
-//! (Arm DDI 0487), chapters C4 and C6.
+//! Interprets cold blocks: most code of a program runs only a few times, so that translating it costs more than it
+//! saves. The interpreter covers integer instructions, branches, and loads and stores. It executes an instruction
+//! completely or refuses it, for example because an access faults. The engine translates refused instructions. Source:
+//! Arm Architecture Reference Manual (Arm DDI 0487), chapters C4 and C6.
 
 mod arithmetic;
 mod bits;

@@ -165,7 +165,7 @@ impl RegisterStates {
         }
     }
 
-    /// The state without what [`Self::settle`] ignores, so that more states are equal.
+    /// The state without the fields that [`Self::settle`] ignores, so that more states are equal.
     pub(super) fn without_facts(self) -> Self {
         Self { facts: [Facts::NONE; 16], used: [16; 16], ..self }
     }

@@ -1,5 +1,5 @@
-//! The location of every online CPU: its core, the last cache it shares, its socket and its NUMA node, by the system's
-//! own numbers, for pinning threads and interrupts.
+//! The location of every online CPU: its core, the last cache it shares, its socket and its NUMA node. Callers pin
+//! threads and interrupts with these locations, so the numbers are those of the operating system.
 //!
 //! Source: Linux Documentation/ABI/stable/sysfs-devices-system-cpu.
 

@@ -134,7 +134,7 @@ impl MemorySystem {
             flags = flags.with(Flags::WRITABLE);
         }
         // A reader of another core's line gets it shared, even if that core has evicted it silently. Otherwise, two
-        // cores that alternately read the same lines would take them from each other again and again.
+        // cores that read the same lines in turn would repeatedly take them from each other.
         let is_exclusive =
             sharers & !own_bit == 0 && !from_owner && flags.has(Flags::WRITABLE) && request.may_own();
         // No data is lost if a core fetches instructions from a line that it has modified: the dirty copy has already

@@ -48,7 +48,7 @@ impl Lowering<'_> {
                     }
                     self.begin(number, known, next, [false, true]);
                 }
-                // A loop that is entered in its middle: its end determines the state at its top.
+                // The middle of this loop is an entry point, so the end of the loop determines the state at its start.
                 (false, None) if self.assembler.is_blank => {
                     (after_call, goes_on) = (false, false);
                     continue;

@@ -1,5 +1,5 @@
-//! The transcendental functions of x87. They are computed with 113 bits of mantissa and rounded to 64, which is what
-//! processors return for all but a few operands. Source: Intel SDM, volume 1, section 8.3.10 (accuracy, and the
+//! The transcendental functions of x87. They are computed with 113 bits of mantissa and rounded to 64. Processors
+//! return the same results for all but a few operands. Source: Intel SDM, volume 1, section 8.3.10 (accuracy, and the
 //! 66-bit pi by which arguments are reduced); Taylor series.
 
 use rustc_apfloat::ieee::{Double, Quad, X87DoubleExtended as Extended};
