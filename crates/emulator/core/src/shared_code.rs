@@ -43,7 +43,8 @@ pub struct Execution {
     pub tracing: bool,
     /// Magic instructions stop a core ([`Stop::Magic`]); otherwise they are no-ops.
     pub magic: bool,
-    /// Blocks take their instructions from the core's budget, see [`Core::set_budget`](crate::Core::set_budget).
+    /// Each block subtracts its length from the core's instruction budget, see
+    /// [`Core::set_budget`](crate::Core::set_budget).
     pub metered: bool,
     /// With `tracing`: cores can also run without a trace, see [`Core::set_tracing`](crate::Core::set_tracing).
     pub pausable: bool,
@@ -70,7 +71,7 @@ impl Default for Execution {
 pub struct SharedCode {
     pub(crate) translators: Option<Arc<TranslatorGenerations>>,
     pub(crate) counting: Option<Arc<Counting>>,
-    /// Whether blocks take their instructions from the core's budget.
+    /// Whether each block subtracts its length from the core's instruction budget.
     pub(crate) metered: bool,
     pub(crate) tracing: Option<Arc<TracedBlocks>>,
     pub(crate) block_ends: BlockEnds,
@@ -89,7 +90,7 @@ pub struct SharedCode {
 struct RunLoopOptions {
     /// Stop before an instruction that reads the clock.
     clock: bool,
-    /// Take instructions from the core's budget.
+    /// Subtract executed instructions from the core's budget.
     metered: bool,
 }
 

@@ -76,7 +76,7 @@ pub(crate) struct TranslatorConfig {
     pub cache_bytes: usize,
     /// The block counters, if blocks are counted.
     pub counting: Option<Arc<Counting>>,
-    /// Blocks take their instructions from the core's budget.
+    /// Each block subtracts its length from the core's instruction budget.
     pub metered: bool,
     /// The traced blocks, if blocks are traced.
     pub tracing: Option<Arc<TracedBlocks>>,
@@ -207,8 +207,9 @@ impl Translator {
     }
 
     /// Translates the region at `pc` from the blocks in `profile` and returns its host code. Returns `None` if there is
-    /// nothing to translate, or if `is_current` reports that the code may have changed since the profile was taken. It
-    /// is called under the lock that invalidation takes, so a change is either visible to it or finds the new region.
+    /// nothing to translate, or if `is_current` reports that the code may have changed since the profile was taken.
+    /// `is_current` is called under the lock that invalidation takes: either it sees a change, or the invalidation
+    /// finds the new region.
     pub fn translate(
         &self,
         pc: u64,

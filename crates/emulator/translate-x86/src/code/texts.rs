@@ -1,5 +1,5 @@
-//! PCMPISTRI where it tests bytes for equality, as the C library does to search and compare strings. Source: Intel SDM,
-//! volume 2, section 4.1; LoongArch Reference Manual, volume 2.
+//! The forms of PCMPISTRI that test bytes for equality. The C library searches and compares strings with them. Source:
+//! Intel SDM, volume 2, section 4.1; LoongArch Reference Manual, volume 2.
 
 use iced_x86::{Mnemonic, RflagsBits};
 use longma_loongarch::{Instruction as Code, Op as La};
@@ -54,7 +54,7 @@ impl Lowering<'_> {
             _ => {}
         }
         self.text_flags([in_set, in_text, found]);
-        // The index is 16 if there is none.
+        // The index is 16 if no bit is set.
         self.assembler.immediate(La::Lu12iW, SCRATCH, 0, 0x10);
         self.assembler.three(La::Or, SCRATCH, SCRATCH, found);
         let d = self.define(1);

@@ -13,8 +13,7 @@ const SATURATED: u8 = 15;
 /// The counters.
 #[derive(Debug)]
 pub(crate) struct Counters {
-    /// For each load, how often it has run without depending on a pending store since the last time that it did depend
-    /// on one.
+    /// For each load, the number of executions since it last depended on a pending store, up to [`SATURATED`].
     harmless: Box<[u8]>,
     /// When the addresses of all stores are known.
     all_known: u64,

@@ -142,7 +142,7 @@ pub(crate) struct EmitContext<'a> {
     pub based: bool,
     /// The block counters, if blocks are counted.
     pub counting: Option<&'a Counting>,
-    /// Blocks take their instructions from a budget.
+    /// Each block subtracts its length from an instruction budget.
     pub metered: bool,
     /// The traced blocks, if blocks are traced.
     pub tracing: Option<&'a TracedBlocks>,

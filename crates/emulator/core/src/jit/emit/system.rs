@@ -116,7 +116,8 @@ impl Emitter<'_> {
         self.a.op2(Code::Add_r64_rm64, ADDRESS, addend);
     }
 
-    /// Takes the block's instructions from the budget, or leaves before the block if the budget is smaller.
+    /// Subtracts the block's length from the instruction budget. If the length exceeds the budget, the code exits
+    /// before the block.
     pub(super) fn take_budget(&mut self, block: &RegionBlock) {
         let label = self.a.label();
         let length = block.instructions.len() as u8;
