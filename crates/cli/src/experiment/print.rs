@@ -265,7 +265,7 @@ pub fn points(which: &Which, registry: &Registry, format: Format) -> Outcome {
     let campaigns = plan(&experiments, which, registry)?;
     let results = which.store().results_of(campaigns.iter().flat_map(Campaign::keys))?;
     let mut objects = Vec::new();
-    // Keys and states have fixed widths, so that rows are printed in parts: there may be a million points.
+    // There may be a million points. Keys and states have fixed widths, so that the rows can be printed in parts.
     const PART: usize = 1 << 20;
     let mut text = format!("{:32}  {:7}  POINT\n", "KEY", "STATE");
     for campaign in &campaigns {

@@ -21,7 +21,7 @@ impl Holders {
         Self(mask | if alone { ALONE } else { 0 })
     }
 
-    /// One bit a holder.
+    /// The mask, with one bit for each holder.
     pub fn mask(self) -> u64 {
         self.0 & !ALONE
     }
