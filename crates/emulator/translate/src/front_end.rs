@@ -172,7 +172,7 @@ pub trait UserMemory {
     /// accesses.
     ///
     /// # Errors
-    /// They are not writable.
+    /// The bytes are not writable.
     fn compare_exchange(&self, address: u64, bytes: usize, expected: u128, new: u128) -> Result<u128, Fault> {
         let mut current = [0; 16];
         let is_accessible =

@@ -40,11 +40,11 @@ pub enum MeasureError {
 pub struct Bandwidths {
     /// Number of threads.
     pub threads: u32,
-    /// Of reading.
+    /// The bandwidth of reading.
     pub read: u64,
-    /// Of copying: bytes read and bytes written.
+    /// The bandwidth of copying: bytes read and bytes written.
     pub copy: u64,
-    /// Of STREAM's triad.
+    /// The bandwidth of STREAM's triad.
     pub triad: u64,
 }
 

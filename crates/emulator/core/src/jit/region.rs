@@ -13,8 +13,8 @@ const MAX_BLOCKS: usize = 200;
 /// The maximum number of instructions in a region.
 const MAX_INSTRUCTIONS: usize = 3000;
 
-/// The number of regions after which a block is not copied into another one. Later regions jump to a copy, which costs
-/// a few loads and stores of registers.
+/// A block that is in this many regions is not copied into another one. Later regions jump to a copy, which costs a few
+/// loads and stores of registers.
 const MAX_COPIES: u32 = 2;
 
 /// The blocks that the interpreter has executed.

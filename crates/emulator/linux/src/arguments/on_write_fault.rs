@@ -12,9 +12,9 @@ use crate::open_files::{socket_option, status_of};
 /// The fate of data that a call cannot write to guest memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnWriteFault {
-    /// It remains in the file, and the call can be repeated.
+    /// The data remains in the file, and the call can be repeated.
     Remains,
-    /// It is lost.
+    /// The data is lost.
     Lost,
 }
 

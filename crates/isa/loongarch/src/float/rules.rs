@@ -27,7 +27,7 @@ impl Fcsr {
 
 /// Which rules of x86-64 apply.
 ///
-/// They do not affect minimum, maximum, scaling and exponents.
+/// The rules do not affect operations that compute minimum, maximum, scaling or exponents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules(u32);
 

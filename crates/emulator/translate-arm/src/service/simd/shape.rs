@@ -17,7 +17,7 @@ pub(super) struct Shape {
 /// The last operand.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Last {
-    /// There is none, or it is zero.
+    /// No operand, or the constant zero.
     None,
     /// Rm.
     Vector(u8),
