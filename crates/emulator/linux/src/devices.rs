@@ -34,8 +34,8 @@ pub struct DeviceFile {
 /// ioctl(2) on a device file: the calling thread handles the device's interrupts on its current core. `_IO('L', 1)`.
 pub(crate) const HANDLE_INTERRUPTS: u32 = 0x4c01;
 
-/// ioctl(2) on a device file: routes the device's interrupts to the core of the calling thread. They wake waiting
-/// threads with normal priority. `_IO('L', 2)`.
+/// ioctl(2) on a device file: routes the device's interrupts to the core of the calling thread. The interrupts wake
+/// waiting threads, which keep their normal priority. `_IO('L', 2)`.
 pub(crate) const ROUTE_INTERRUPTS: u32 = 0x4c02;
 
 /// ioctl(2) on any device file: the calling thread models deferred kernel work. It runs first on its core, switching to

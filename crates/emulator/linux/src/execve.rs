@@ -284,8 +284,9 @@ impl Program {
     }
 }
 
-/// Whether a process has the file open for writing, which execve(2) refuses: then no read lease is possible. False also
-/// for files without leases and of other users. Source: fcntl(2), F_SETLEASE.
+/// Whether a process has the file open for writing: execve(2) refuses such a file, and the kernel grants no read lease
+/// for it. Returns false also for files that do not support leases and for files of other users. Source: fcntl(2),
+/// F_SETLEASE.
 fn is_open_for_writing(file: &File) -> bool {
     // SAFETY: the calls take no pointers.
     let lease = |kind: i32| unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) };

@@ -155,7 +155,8 @@ impl Process {
             areas: None,
         };
         let process = Self::assemble(config, root, Some(simulation), parts);
-        // Checkpoints do not contain them, and a program that registered may rely on them.
+        // Checkpoints do not contain registrations for memory barriers, and a program may rely on the registrations
+        // that it has made.
         process.barriers.store(BARRIER_REGISTRATIONS, Ordering::Relaxed);
         let threads = image.threads.iter().map(|saved| saved.thread(&process)).collect::<Result<_, _>>()?;
         process.restore_kernel_state(image)?;

@@ -94,7 +94,8 @@ impl Row {
     }
 }
 
-/// Added to the numbers of 32-bit system calls that x86-64 programs make and that do not exist here.
+/// The offset that is added to the numbers of 32-bit system calls that x86-64 programs make and that are not
+/// implemented.
 const CALLS_OF_32_BITS: u64 = 1 << 32;
 
 impl Thread {
