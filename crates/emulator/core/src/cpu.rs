@@ -86,8 +86,8 @@ pub struct Cpu {
     pub(crate) counters: u64,
     /// The counted block that translated code left with [`ExitReason::Interpret`].
     pub(crate) interrupted_block: InterruptedBlock,
-    /// The instructions that the core may still execute, if it is metered. Each block subtracts its instructions before
-    /// it begins.
+    /// The instructions that the core may still execute, if it is metered. Each block subtracts its length before it
+    /// begins.
     pub(crate) budget: u64,
     /// The host address of the next trace record, if blocks are traced.
     pub(crate) trace_next: u64,

@@ -371,7 +371,7 @@ impl ReachableCode {
             FlowControl::Call | FlowControl::Interrupt if is_system_call(last) => {
                 self.live_at(last.next_ip())
             }
-            // Calls within the unit are analysed. Other callees may leave flags as they are, as Go's routines do that
+            // Calls within the unit are analysed. Other callees may leave flags unchanged, such as Go's routines that
             // clear and copy memory.
             FlowControl::Call => {
                 let callee = self.known_live(last.near_branch_target()).unwrap_or(0);

@@ -21,8 +21,8 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Pushes the frame pointer, those of the enclosing procedures, which follow it in their own frames, and the new
-    /// one.
+    /// Pushes the frame pointer, the frame pointers of the enclosing procedures, which it copies from the caller's
+    /// frame, and the new frame pointer.
     fn push_frames(&mut self, bytes: usize, old_frame: u64, frame: u64) -> Done {
         self.push(old_frame, bytes)?;
         let level = self.instruction.immediate8_2nd() & 31;
