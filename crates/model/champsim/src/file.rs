@@ -55,7 +55,7 @@ pub enum ReadError {
     },
 }
 
-/// Level of compression: traces repeat much, and higher levels are slower than the simulation.
+/// Compression level: traces are repetitive, and compression at higher levels is slower than the simulation.
 const ZSTD_LEVEL: i32 = 3;
 
 /// The file of a trace that is written.
