@@ -99,7 +99,7 @@ impl Emitter<'_> {
     }
 
     /// Emits a load. If the address is not a multiple of `bytes`, the run loop executes the instruction. The host has
-    /// no such loads of general registers, whereas its MOVAPS faults.
+    /// no loads of general registers that fault at such addresses; for vector registers, MOVAPS does.
     fn load_aligned(&mut self, i: &Instruction, bytes: i32, code: Code) {
         let memory = self.address(i);
         let misaligned = self.interpret_label();
