@@ -72,7 +72,7 @@ fn an_instance_keeps_its_own_values_if_only_others_are_made_anew() {
         [instance(2, None, 20), instance(3, None, 30), instance(9, None, 10)]
     );
     host.put_napi(vec![instance(2, None, 0)]);
-    assert!(setting().write(&host, &before).unwrap_err().to_string().contains("of which there were 3"));
+    assert!(setting().write(&host, &before).unwrap_err().to_string().contains("but 3 are recorded"));
 }
 
 #[test]
