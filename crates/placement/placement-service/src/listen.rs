@@ -136,7 +136,7 @@ pub(crate) async fn listen(
             Ok(connection) => connection,
             Err(error) => {
                 log(&format!("cannot accept a connection: {error}"));
-                // Usually too many open files. Closing idle connections releases some.
+                // The usual cause is too many open files. Closing idle connections releases some.
                 limit.evict_idle();
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -201,7 +201,7 @@ async fn answer(
     permit: Arc<ConnectionPermit>,
 ) -> Result<Response<Answer<Body>>, Infallible> {
     if header_bytes(&request) > MAX_HEADER_BYTES {
-        // hyper limits its read buffer, which may exceed this limit in one read.
+        // hyper limits only its read buffer, and one read may return a longer header.
         let detail = format!("the header is longer than {MAX_HEADER_BYTES} bytes");
         let refused = HttpProblem::new(ProblemKind::HeaderTooLong, detail).into_response();
         return Ok(refused.map(|body| Answer::new(body, permit)));

@@ -41,7 +41,7 @@ struct State {
     calls: u64,
     fault: Option<(u64, Fault)>,
     away: bool,
-    /// Domains that have left this host by migration, or were suspended at its end.
+    /// Domains that have left this host by migration, or that a migration left suspended.
     outgoing: BTreeMap<String, Outgoing>,
 }
 
@@ -95,7 +95,7 @@ impl FakeHypervisor {
         self.state().calls
     }
 
-    /// Injects `fault` at a future mutating call, after `calls` more of them.
+    /// Injects `fault` at a future mutating call, after `calls` other mutating calls.
     pub fn fail_after(&self, calls: u64, fault: Fault) {
         let mut state = self.state();
         state.fault = Some((state.calls + calls, fault));

@@ -16,8 +16,8 @@ use longma_placement::store::{StoreError, Vm, VmId};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Checks that the caller is the agent of this host, on the machine that manages it. A token copied to another machine
-/// must not start the same virtual machines there.
+/// Checks that the caller is the agent of this host and runs on the machine that manages the host. A token copied to
+/// another machine must not start the same virtual machines there.
 async fn require_agent_of(
     state: &Arc<ServiceState>,
     caller: &Caller,
@@ -152,7 +152,7 @@ pub(crate) async fn change(
 ) -> Result<Json<Option<Vm>>, HttpProblem> {
     require_agent_of(&state, &caller, &host, &headers).await?;
     if let AgentChange::Describe(described) = &mut change {
-        // Shown to users.
+        // Users see these texts: strip control characters.
         described
             .devices
             .iter_mut()

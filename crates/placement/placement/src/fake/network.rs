@@ -85,8 +85,8 @@ impl FakeHypervisor {
         }
     }
 
-    /// Migrates a domain. After a failure of the target or of the connection it runs here again, as with libvirt, even if
-    /// the target has completed the migration.
+    /// Migrates a domain. After a failure of the target or of the connection, the domain runs on this host again, as
+    /// with libvirt, even if the target has completed the migration.
     pub(super) fn send(&mut self, name: &str, to: &Destination) -> Result<(), HypervisorError> {
         let mut peer = self.peer(&to.address)?;
         let what = format!("migrate {name}");

@@ -58,7 +58,7 @@ pub fn receive(
         if actual.running && actual.paused.is_none() {
             return Err(refused("its domain runs here already"));
         }
-        // Left by an earlier attempt.
+        // An earlier attempt left this domain.
         agent.remove(&name)?;
     }
     for other in vms.iter().filter(|other| other.state == VmState::Running) {
@@ -116,7 +116,7 @@ pub fn migrate_vm(
         Err(error) => error.to_string(),
     };
     agent.settle(&vm, Some(&to.address), &problem)?;
-    // CPUs that it has left may now be shared.
+    // Other virtual machines may now share the CPUs that this one has left.
     for other in agent.read_vms()?.iter().filter(|other| other.state == VmState::Running) {
         agent.correct(other)?;
     }
@@ -141,7 +141,8 @@ impl Agent<'_> {
         self.settle(vm, None, "it was interrupted")
     }
 
-    /// Ends a migration according to the state of the domain on this host. `problem` is recorded if it has not left.
+    /// Ends a migration according to the state of the domain on this host. Records `problem` if the domain has not
+    /// left.
     fn settle(&mut self, vm: &Vm, address: Option<&str>, problem: &str) -> Result<(), AuditError> {
         let (id, name) = (vm.id, domain_name(vm.id));
         self.mark_changed(&name);
@@ -163,7 +164,7 @@ impl Agent<'_> {
             Outgoing::Left => {
                 self.end_migration(id, None)?;
                 if let Some(address) = address.filter(|_| vm.intent == Intent::Run) {
-                    // If this fails, the agent of the target does it.
+                    // If this fails, the agent of the target resumes the domain.
                     let _ = self.hypervisor.resume_at(address, &name);
                 }
                 let removed = self.remove(&name);

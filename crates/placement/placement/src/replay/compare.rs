@@ -54,8 +54,8 @@ pub struct Recommendation {
     pub next: Option<String>,
     /// Refused memory of `next` minus that of `policy`, percentage points.
     pub margin: Option<Interval>,
-    /// Policies whose refused memory is not significantly higher than the lowest. Of them, `policy` has the least
-    /// remote memory; ties go to the policy that refuses least.
+    /// The other policies whose refused memory is not significantly higher than the lowest. `policy` has the least
+    /// remote memory of all of these; ties go to the policy that refuses least.
     pub alike: Vec<String>,
 }
 
@@ -79,7 +79,8 @@ pub fn compare(outcomes: &[(String, Outcome)]) -> Option<(Vec<Comparison>, Recom
     let rows: Vec<Comparison> = rows.collect();
     let least = |a: &usize, b: &usize| rows[*a].refused.mean.total_cmp(&rows[*b].refused.mean);
     let best = (0..rows.len()).min_by(least)?;
-    // All policies see the same requests, so that differences vary less than the percentages.
+    // All policies see the same requests, so the difference between two policies varies less from batch to batch than
+    // each percentage.
     let excess = |at: usize, over: usize| {
         let batches = outcomes[at].1.batches.iter().zip(&outcomes[over].1.batches);
         Interval::of(&batches.map(|(a, b)| a.refused_percent() - b.refused_percent()).collect::<Vec<_>>())

@@ -103,8 +103,8 @@ fn within(host: &HostState, from: usize, to: usize, distance: u32) -> bool {
 
 /// Whether [`shares`] finds enough memory.
 pub(crate) fn memory_fits(host: &HostState, demand: &Demand, nodes: &[u8]) -> bool {
-    // The memory filter has checked strict memory node by node. Virtual nodes with remote memory compete for it, so they
-    // are checked together.
+    // The memory filter has checked strict memory node by node. Virtual nodes that may use remote memory compete for
+    // the same nodes, so they are checked together.
     demand.memory == MemoryPolicy::Strict || missing_mib(host, demand, nodes) == 0
 }
 

@@ -312,8 +312,8 @@ pub(super) fn reserve_statement(
     can_be_one.then(|| at_once::statement(db, reservation, created_at).ok()).flatten()
 }
 
-/// Makes a reservation in one round trip if nothing prevents it. Otherwise undoes that and makes it step by step, which
-/// finds an earlier answer or the reason. Groups are checked step by step.
+/// Makes a reservation in one round trip. If that fails, undoes the attempt and makes the reservation step by step,
+/// which finds an earlier answer or the reason of the failure. A request with groups is always checked step by step.
 ///
 /// Must run inside the savepoint [`JOB_SAVEPOINT`].
 pub(super) fn reserve(db: &dyn Database, reservation: &Reservation) -> Result<Reserved> {
