@@ -62,7 +62,7 @@ fn requests_survive_encoding_and_others_are_refused() {
     assert_eq!(Request::decode(long.encode()).unwrap().duration, MAX_DURATION);
 }
 
-/// A peer that is no transfer, or that ends at once, is an error and not a rate.
+/// A peer that does not speak the protocol, or closes the connection at once, causes an error instead of a rate.
 #[test]
 fn a_foreign_peer_gets_nothing_and_gives_no_rate() {
     let mut stream = TcpStream::connect(server()).unwrap();

@@ -53,8 +53,8 @@ fn mtu(host: &dyn Host, nic: &Nic, value: &Value) -> Option<String> {
     ))
 }
 
-/// An interface on `name`, such as a VLAN or a macvlan, whose MTU the kernel reduces with that of `name`. Bridges and
-/// bonds set their own.
+/// An interface on top of `name`, such as a VLAN or a macvlan, whose MTU the kernel reduces together with the MTU of
+/// `name`. Bridges and bonds set their own MTU.
 fn upper_with_larger_mtu(host: &dyn Host, name: &str, bytes: u64) -> Option<String> {
     let uppers = host.names(&format!("sys/class/net/{name}")).into_iter();
     let mut uppers = uppers.filter_map(|entry| entry.strip_prefix("upper_").map(str::to_string));

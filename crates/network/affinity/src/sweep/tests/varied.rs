@@ -73,7 +73,7 @@ fn values_of_napi_instances_are_restored_after_the_settings_that_replace_them() 
         instances.iter().map(|instance| instance.values.gro_flush_timeout).collect()
     };
     assert_eq!(timeouts(bench.host.napi("eth0").unwrap()), [Some(20_000), Some(40_000)]);
-    // A killed sweep leaves them in its journal.
+    // A killed sweep leaves the values in its journal.
     let path = bench.folder.path().join("journal");
     let mut journal = Journal::begin(&path, &bench.host).unwrap();
     journal.preserve(&Setting::Napi("eth0".parse().unwrap())).unwrap();

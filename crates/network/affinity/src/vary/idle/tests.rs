@@ -65,7 +65,7 @@ fn ineffective_settings_are_reported_with_their_reason() {
     ] {
         assert_eq!(remarks(text, nic, iperf, &near), "", "{text}");
     }
-    // A veth without GRO, whose packets take the backlog.
+    // A veth without GRO: its packets go through the backlog.
     host.put_napi(Vec::new());
     let both = ["napi-defer-hard-irqs=2", "gro-flush-timeout=20000"].map(|text| text.parse().unwrap());
     let found = |variations: &[Variation]| idle(&host, variations, &one, &Load::Iperf(tcp.clone()), &near);
