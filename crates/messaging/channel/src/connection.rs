@@ -61,7 +61,7 @@ impl Wait {
     }
 }
 
-/// The result of a call that blocks its thread instead of being pending.
+/// Runs a call that blocks its thread and therefore is never pending.
 pub(crate) fn blocking<F: Future>(call: F) -> F::Output {
     match pin!(call).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => outcome,
@@ -602,9 +602,10 @@ impl Connection {
         }
     }
 
-    /// Prevents a peer from prolonging a call with frames that arrive as fast as they are received: an available completion
-    /// is returned even after the deadline, and without yielding to the executor. As many frames as there are slots may
-    /// have arrived before the call.
+    /// Checks the deadline, or yields to the executor, after as many frames as there are slots. An available completion
+    /// is returned even after the deadline and without yielding, so a peer could otherwise prolong a call with frames
+    /// that arrive as fast as they are received. Frames that arrived before the call, at most one for each slot, are
+    /// received without a check.
     async fn take_turn(&mut self, wait: Wait) -> Result<(), Error> {
         if self.taken < self.options.receive_slots + CONTROL_SLOTS {
             self.taken += 1;

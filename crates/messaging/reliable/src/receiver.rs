@@ -1,4 +1,4 @@
-//! The receiving half of a connection: reassembles packets in any order to messages in their original order.
+//! The receiving half of a connection: takes packets in any order and reassembles the messages in their original order.
 //!
 //! Source: selective acknowledgement after RFC 2018.
 
@@ -30,8 +30,7 @@ pub enum Violation {
     /// A packet exceeded the agreed maximum size.
     #[error("it sent a packet larger than the agreed maximum of {0} bytes")]
     Datagram(usize),
-    /// This process has no memory for the message. This is the peer's fault only if it occurs with all of its
-    /// connections.
+    /// This process has no memory for the message, which is not necessarily the peer's fault.
     #[error("this process cannot allocate memory for more than {0} bytes of its message")]
     Memory(usize),
 }

@@ -123,11 +123,11 @@ pub struct Station {
     pub armed: bool,
     /// Free send buffers (MyVIA).
     pub free_send_buffers: u32,
-    /// The job that runs sequentially: all of BVIA's, and MyVIA's fast path.
+    /// The job that runs sequentially. In BVIA, every job does; in MyVIA, only those on the fast path.
     pub sequential: Option<Job>,
     /// MyVIA's state machines, the oldest first.
     pub state_machines: VecDeque<Job>,
-    /// The machine being visited.
+    /// The index of the state machine that the firmware visits.
     pub cursor: usize,
     /// Whether the cost of the current visit has been charged.
     pub visit_charged: bool,
@@ -135,15 +135,15 @@ pub struct Station {
     pub progressed: bool,
     /// The cycles of this round so far.
     pub round_cycles: u32,
-    /// The queues for the engines (host, send). The first entry holds the lock.
+    /// For each of two engines (host, send), the jobs that have requested its lock. The first one holds it.
     pub locks: [VecDeque<u64>; 2],
-    /// Replies to be sent by the NIC on its own, with their source memory.
+    /// Replies that the NIC sends without the host, each with its source memory.
     pub replies: VecDeque<(Packet, Vec<Piece>)>,
     /// The VI to be checked first, for fairness.
     pub next_vi: usize,
     /// Whether packets are checked before doorbells in this round.
     pub packets_first: bool,
-    /// The time since which the firmware idles, and the duration of its loop.
+    /// When the firmware became idle, and the duration of an iteration of its idle loop.
     pub idle: Option<(Time, Duration)>,
     /// Whether an event has occurred since the firmware's round began, so that it must check again.
     pub must_check_again: bool,

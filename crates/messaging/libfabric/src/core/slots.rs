@@ -73,7 +73,8 @@ impl Slots {
         !self.free.is_empty()
     }
 
-    /// Sends a frame that `fill` writes to a free slot; it returns the length. The slot is the context of the descriptor.
+    /// Sends a frame. `fill` writes it to a free slot and returns its length. The slot is the context of the
+    /// descriptor.
     ///
     /// # Panics
     /// If no slot is free.

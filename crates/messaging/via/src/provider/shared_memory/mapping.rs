@@ -154,7 +154,8 @@ pub(super) fn map_half(file: &PeerFile) -> Result<Mapping, String> {
     map_checked(file, size, false)
 }
 
-/// Checked first: other files may be on a file system of the peer, which could delay any other call.
+/// Checks the seals of a file. Must precede every other call: a file that is not a memory file may be on a file system
+/// that the peer controls, and there any call but this one could be delayed.
 fn require_seals(file: &PeerFile, needed: i32, against: &str) -> Result<(), String> {
     let seals = file.seals().ok_or("it is not a memory file")?;
     if seals & needed == needed {
