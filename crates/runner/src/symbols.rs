@@ -131,8 +131,8 @@ impl Symbols {
         Self { mapped }
     }
 
-    /// The executable mappings: the guest addresses, their difference to addresses in the file, and the guest path of the
-    /// file, if there is one.
+    /// The executable mappings: the guest addresses, their difference from the addresses in the file, and the guest
+    /// path of the file, if there is one.
     pub(crate) fn executable(&self) -> impl Iterator<Item = (Range<u64>, u64, Option<&str>)> {
         self.mapped.iter().map(|mapped| (mapped.range.clone(), mapped.bias, mapped.path.as_deref()))
     }

@@ -190,8 +190,8 @@ impl ThreadTable {
         }
     }
 
-    /// Makes `thread` the only thread, with number 0. The processor time of the others is added to its own, because it
-    /// is part of the process's.
+    /// Makes `thread` the only thread, with number 0. Adds the processor time of the others to its own, so that the
+    /// total of the process stays the same.
     pub fn keep_only(&mut self, thread: u32) {
         let run_time = self.run_time(None);
         let kept = ScheduledThread { run_time, handles: false, ..self.threads[thread as usize].clone() };
