@@ -33,7 +33,8 @@ impl BlockAddress {
 /// Collects the records of a block, in ascending key order.
 #[derive(Default)]
 pub struct BlockBuilder {
-    /// The records: key length, key, value or deletion. Their keys are cut when the block is encoded.
+    /// The records: key length, key, value or deletion. The shared prefix is removed from the keys when the block is
+    /// encoded.
     records: Vec<u8>,
     first: Vec<u8>,
     /// The length of the longest key.

@@ -1,5 +1,6 @@
-//! An ordered, crash-safe key-value map for zoned flash and data larger than memory: sorted runs in tiers, with a write-ahead
-//! log, filters and merges in slices. **Experimental**: the layout of `longma-zoned` is the usual one.
+//! An ordered, crash-safe key-value map for zoned flash and data larger than memory: sorted runs in tiers, with a
+//! write-ahead log, filters and merges in slices. **Experimental**: prefer `longma-zoned` unless the data is many times
+//! larger than the cache.
 //!
 //! Sources: O'Neil et al., "The Log-Structured Merge-Tree", 1996; Jagadish et al., "Incremental Organization for Data Recording
 //! and Warehousing", VLDB 1997 (tiers); NVMe Zoned Namespace Command Set 1.1.

@@ -176,7 +176,7 @@ impl<D: ZonedDevice> Store<D> {
         self.shared.sizes().longest_record()
     }
 
-    /// The longest batch, bytes of its keys and values with about ten bytes for each change.
+    /// The longest batch: bytes of its keys and values, plus about ten bytes for each change.
     pub fn longest_batch(&self) -> usize {
         self.shared.sizes().longest_batch() as usize
     }

@@ -118,7 +118,7 @@ impl FileDevice {
     }
 
     /// Creates a device like [`FileDevice::create`] and allocates space for all zones, which resets keep. A full file
-    /// system then affects no later operation, unless it copies data on every write.
+    /// system then affects no later operation, unless it is a copy-on-write file system.
     ///
     /// # Errors
     /// Those of [`FileDevice::create`]; [`DeviceError::Host`] if the file system has too little space;

@@ -1,6 +1,6 @@
-//! The memory of pages: buffers of one size are cut from slabs of 1 MiB. Among allocations of other sizes, the general
-//! allocator leaves holes between pages that no page fits into, and the memory of the cache would grow far beyond its
-//! limit.
+//! The memory of pages: buffers of one size are cut from slabs of 1 MiB. The general allocator would place pages among
+//! allocations of other sizes and leave holes that are too small for a page. The memory of the cache would then grow
+//! far beyond its limit.
 //!
 //! Source: Bonwick, "The Slab Allocator", USENIX Summer 1994.
 
@@ -139,7 +139,7 @@ impl DerefMut for PageMemory {
 }
 
 impl From<&[u8]> for PageMemory {
-    /// A copy of bytes whose number is a power of two from 512 to 65536.
+    /// A copy of `content`, whose length is a power of two from 512 to 65536.
     fn from(content: &[u8]) -> Self {
         let bytes = content.len();
         let mut copy = Self { start: with_pool(bytes, |pool| pool.take(bytes)), bytes };

@@ -60,10 +60,10 @@ impl Replay {
         })
     }
 
-    /// Verifies the large values that the batches refer to; they are flushed together with their batch. If a power cut
-    /// took one of them, its batch was never durable, and neither were the later batches, unless a later part shows
-    /// otherwise: the first value returned is the part at which the journal must be cut, if any. The second value lists
-    /// the other unreadable values with their keys.
+    /// Verifies the large values that the batches refer to. A large value is flushed together with its batch. If a
+    /// power cut destroyed a large value, then neither its batch nor any later batch was durable, unless a later part
+    /// records the batch as durable. The first value returned is the part at which the journal must be cut, if any. The
+    /// second lists the other unreadable values with their keys.
     pub fn settle<D: ZonedDevice>(
         &mut self,
         io: &Io<D>,
@@ -79,7 +79,7 @@ impl Replay {
                     self.records.truncate(index);
                     self.lost.retain(|lost| lost.first < number);
                     self.before_damage = self.before_damage.min(index);
-                    // Skip a number, so that parts after the cut do not share theirs with new parts.
+                    // Skip a sequence number, so that a new part never has the number of a part after the cut.
                     self.end.sequence = self.end.sequence.wrapping_add(1);
                     return (Some(first), unreadable);
                 }
@@ -110,7 +110,7 @@ enum ExtentsState {
     Whole,
     /// The values of these keys were written but cannot be read.
     Damaged(Vec<(Vec<u8>, Extent)>),
-    /// A value extends beyond the write pointer: a power cut took it.
+    /// A value extends beyond the write pointer: a power cut destroyed it.
     Cut,
 }
 

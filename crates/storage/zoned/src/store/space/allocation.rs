@@ -466,8 +466,7 @@ impl Space {
 }
 
 impl Space {
-    /// Restores the reset counts from a space table. The count of a device that keeps one takes precedence if it is
-    /// higher.
+    /// Restores the reset counts from a space table. A higher count reported by the device takes precedence.
     pub fn restore_wear(&mut self, table: &SpaceTable) {
         for (zone, entry) in self.zones.iter_mut().zip(&table.zones) {
             let since = u64::from(entry.is_written && zone.written == 0);
