@@ -14,12 +14,12 @@ const MIN_ROUNDS: u32 = 4;
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(250);
 const ABANDONED: u64 = u64::MAX;
 
-/// A word with no other data in its cache line or in the adjacent line, which a prefetcher may fetch together with it.
+/// A word alone in two adjacent cache lines, because a prefetcher may fetch a line together with its neighbour.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
-/// One-way picoseconds between each two of `cpus`; `None` if some pair cannot be measured. On a busy host, where rounds
-/// are lost to other processes, a pair runs fewer rounds once its share of the time is used up.
+/// One-way picoseconds between each two of `cpus`; `None` if some pair cannot be measured. Each pair has the same share
+/// of the time. On a busy host, a pair may use up its share before it has run all rounds.
 pub fn matrix_ps(cpus: &[u32], effort: &Effort) -> Option<Vec<Vec<u64>>> {
     let pairs = (cpus.len() * cpus.len().saturating_sub(1) / 2).max(1) as u32;
     let each = effort.core_to_core / pairs;
