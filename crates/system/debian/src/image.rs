@@ -183,7 +183,7 @@ fn image_of(
     std::fs::create_dir_all(cache).map_err(write(cache))?;
     let lock = cache.join("lock");
     let locked = File::create(&lock).map_err(write(&lock))?;
-    // If another command is making the image, it is complete once that command ends.
+    // If another command is making the image, that command holds the lock until the image is complete.
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive)
         .map_err(|error| write(&lock)(error.into()))?;
     if image.is_intact(&folder) == Some(true) {
@@ -205,7 +205,7 @@ fn image_of(
         let path = made.path().join(name);
         std::fs::write(&path, bytes).map_err(write(&path))?;
     }
-    // An earlier attempt left an incomplete image.
+    // Removes a damaged image.
     let _ = std::fs::remove_dir_all(&folder);
     std::fs::rename(made.keep(), &folder).map_err(write(&folder))?;
     let downloads = cache.join(DOWNLOADS);

@@ -52,7 +52,8 @@ impl SavedMachine {
     /// Whether all times are in the valid range.
     fn has_times(&self) -> bool {
         let count = self.cores.len();
-        // A waiting core takes over the machine's time. Only a debugger makes a running core lag behind.
+        // An idle core may lag behind by any time: it adopts the machine's time when it continues. A running core lags
+        // behind only because of a debugger.
         let earliest = self.now.saturating_sub(MAX_LAG + TURN);
         let mut started = self.cores.iter().filter(|core| !core.is_parked);
         self.now <= MAX_CYCLE

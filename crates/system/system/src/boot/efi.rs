@@ -1,6 +1,6 @@
 //! The tables that a kernel expects from EFI firmware: a system table whose configuration tables are the memory map and
-//! the device tree. It offers no services. Source: Linux, Documentation/arch/loongarch/booting.rst; UEFI specification
-//! 2.10, sections 4.3 (system table), 7.2.3 (memory map).
+//! the device tree. The system table offers no services. Source: Linux, Documentation/arch/loongarch/booting.rst; UEFI
+//! specification 2.10, sections 4.3 (system table), 7.2.3 (memory map).
 
 /// A range of the memory map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

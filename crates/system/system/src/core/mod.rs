@@ -110,8 +110,8 @@ pub struct Core {
     /// next instruction.
     until: Cell<u64>,
     idle: Cell<bool>,
-    /// Whether the clock and the program counter are exact for the instruction that executes. They are not inside a
-    /// block, where accesses to devices and stores to code are refused and repeated alone.
+    /// Whether the clock and the program counter are exact for the instruction that executes. Inside a block they are
+    /// not; there, the core refuses accesses to devices and stores to code, and repeats these instructions alone.
     is_alone: Cell<bool>,
     /// Whether the core has not started: it waits for a message with the start address.
     is_parked: Cell<bool>,
