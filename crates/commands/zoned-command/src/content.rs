@@ -207,8 +207,8 @@ fn unless_closed(error: std::io::Error) -> std::io::Result<()> {
 
 /// Loads a file.
 pub fn load(arguments: &LoadArguments) -> Outcome {
-    // Do not flush each batch: even so, a killed command loses only the lines of the current batch, and the final sync
-    // makes all batches durable.
+    // Batches are not flushed one by one. A killed command still loses only the lines of the current batch, and the
+    // final sync makes all batches durable.
     let map = arguments.device.any_map(Options { durability: Durability::Relaxed, ..Options::default() })?;
     let stop = interruption();
     let (input, length): (Box<dyn BufRead>, u64) = if arguments.file == Path::new("-") {
