@@ -663,7 +663,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        // In a forked child it would announce the end of the parent's connection.
+        // In a forked child, the frame would announce the end of the parent's connection.
         if self.is_stream || std::thread::panicking() || self.tag.is_forked_child() {
             return;
         }

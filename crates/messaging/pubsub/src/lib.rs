@@ -7,7 +7,7 @@
 mod discovery;
 mod error;
 mod folder;
-// Compiled into the crate because the simulated attackers use private items.
+// These tests are compiled into the crate, because the simulated attackers use its private items.
 #[cfg(test)]
 #[path = "../tests/hostile/mod.rs"]
 mod hostile;

@@ -90,7 +90,7 @@ pub(super) fn hold(hold: &AtomicU64, slot: u32, entry: &Entry, number: u64) -> b
     held
 }
 
-/// Ends a hold. Reads of the slot before it happen before the publisher's next use.
+/// Ends a hold. The subscriber's earlier reads of the slot happen before the publisher's next use of the slot.
 pub(super) fn release(hold: &AtomicU64) {
     hold.store(0, Ordering::Release);
 }

@@ -54,7 +54,7 @@ pub trait Medium: Send {
         let _ = peer;
     }
 
-    /// The size of the receive buffer, bytes. Beyond it, datagrams are dropped.
+    /// The size of the receive buffer, bytes. Datagrams that do not fit into it are dropped.
     fn send_capacity(&self) -> usize;
 
     /// The function that resolves host names for this medium.

@@ -3,7 +3,7 @@
 //! Source: `longma-reliable`; VIA, reliability levels. Unreliable VIs also use a reliable connection, which the
 //! specification permits.
 
-// Compiled into the crate because the peers use its private messages.
+// These tests are compiled into the crate, because their hostile peers use its private messages.
 #[cfg(test)]
 #[path = "../../../tests/hostile/datagram.rs"]
 mod hostile;

@@ -10,7 +10,7 @@ mod borrowing;
 pub(in crate::provider) mod control_message;
 mod deferred_close;
 mod peer_connection;
-// Compiled into the crate because attackers use its private wire formats.
+// These tests are compiled into the crate, because their attackers use its private wire formats.
 #[cfg(test)]
 #[path = "../../../tests/hostile/shared_memory/mod.rs"]
 mod hostile;

@@ -46,8 +46,8 @@ struct ProcessQueue {
 }
 
 impl ProcessQueue {
-    /// Selects the next connection, three out of four times one that has had no turn yet, because its first turn may be
-    /// all it needs.
+    /// Selects the next connection. Three of four calls prefer a connection that has had no turn yet, because its first
+    /// turn may be all it needs.
     fn next(&mut self) -> Option<Weak<Peer>> {
         self.turns = self.turns.wrapping_add(1);
         let (first, second) = match self.turns % 4 {
