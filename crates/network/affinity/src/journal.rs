@@ -79,8 +79,8 @@ pub enum RestoreOutcome {
     },
     /// It no longer exists, like an ended thread, and needs no restoration.
     Ended,
-    /// Its affinity is that of a bound process that has ended, but the process started later. It may have inherited the
-    /// affinity, but this is not certain, so it was not changed.
+    /// The process has the affinity of a bound process that has ended, and started later. It may have inherited the
+    /// affinity, but this is not certain, so the affinity was not changed.
     LeftBehind {
         /// Its CPUs.
         found: String,

@@ -86,7 +86,7 @@ fn queues_are_on_their_nics_node_one_a_core_and_siblings_last() {
             let count = |place: &&CpuLocation| of_cpu.get(&place.cpu).copied().unwrap_or(0);
             let counts = cpus.iter().map(count);
             let of_first = cpus.iter().map(|place| of_core.get(&place.core[0]).copied().unwrap_or(0));
-            // A core takes a second queue only when each core of the node has one, and likewise its CPUs.
+            // No core has two queues while another core of the node has none. The same holds for CPUs.
             let (least, most) = (of_first.clone().min().unwrap_or(0), of_first.max().unwrap_or(0));
             assert!(most <= 1 || least >= 1, "{}: {placement:?}", shape.name);
             let (least, most) = (counts.clone().min().unwrap_or(0), counts.max().unwrap_or(0));

@@ -234,7 +234,7 @@ mod tests {
         // Nothing was counted.
         assert_eq!(sample(&[(2, 20)], &[], &[]).misrouted(true), None);
         assert!(!sample(&[(2, 20)], &[], &[]).shows_arrival());
-        // Too few packets for the rate are not the flow's: the load uses another path, or no network.
+        // Packets that are too few for the rate belong to other flows: the load uses another path, or no network.
         let mut foreign = sample(&[(2, 300)], &[], &[]);
         foreign.rate = Some(crate::load::Rate { gbps: 5.0, ..Default::default() });
         foreign.kernel.seconds = 0.75;

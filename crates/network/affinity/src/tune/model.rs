@@ -17,8 +17,8 @@ pub mod costs {
     pub const SIBLING: f64 = 1.25;
     /// A queue beside a busier one on the same CPU.
     pub const STACKED: f64 = 1.3;
-    /// Added to [`STACKED`] in proportion to the part of the CPU's bytes that are not the busiest queue's, so that
-    /// queues that must share CPUs do so evenly.
+    /// Added to [`STACKED`] in proportion to the fraction of the CPU's bytes that belong to other queues than the
+    /// busiest one. Queues that must share CPUs are thereby distributed evenly.
     pub const UNEVEN: f64 = 0.65;
     /// A flow on the node closest to its NIC's node. If the NIC's node has no CPUs, the closest node with CPUs is
     /// treated as the NIC's.

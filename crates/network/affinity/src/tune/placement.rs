@@ -94,11 +94,11 @@ pub struct Placement<'a> {
     pub scale: Scale,
     pub queues: Vec<Option<Cpu>>,
     pub threads: Vec<Rc<Cpus>>,
-    /// The CPUs of a thread that [`Placement::take_thread`] has removed: none.
+    /// The empty set, for a thread that [`Placement::take_thread`] has removed.
     nowhere: Rc<Cpus>,
     /// Load of each CPU, without the load of threads that may run on its whole group.
     loads: Vec<f64>,
-    /// Load of these threads on each CPU of a group. Threads are often bound to whole groups, or nowhere.
+    /// Load of these threads on each CPU of a group. Most threads are bound to whole groups, or not bound.
     group_load: Vec<f64>,
     /// Upper bound of `loads` of each group's CPUs.
     group_peak: Vec<f64>,

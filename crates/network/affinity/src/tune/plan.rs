@@ -1,9 +1,9 @@
 //! Plans changes to the placement of queues and threads. `damping` decides when to make them.
 //!
 //! Three searches make proposals: a steepest descent from the present placement, on small hosts; passes that move one
-//! object at a time; and a placement from scratch. The total gain of a plan must reach [`MARGIN`], or
-//! [`MARGIN`] times the fraction of the bytes whose queue or thread moves if small reductions of load do not count. A
-//! single change may gain less.
+//! object at a time; and a placement from scratch. A plan is worth its changes if its total gain reaches [`MARGIN`]. A
+//! lower gain suffices if it reaches [`MARGIN`] times the fraction of the bytes whose queue or thread moves; a small
+//! reduction of load does not count towards this gain. A single change may gain less.
 
 mod choices;
 mod descent;
