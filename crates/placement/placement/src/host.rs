@@ -356,7 +356,7 @@ impl Host {
                     "devices[{at}].functions: {wrong:?} is not a PCI address such as 0000:41:00.1"
                 ));
             }
-            // Handed to two virtual machines, it would keep the second from starting.
+            // A function of two devices could be assigned to two virtual machines, and the second one could not start.
             if let Some(twice) =
                 device.functions.iter().find(|function| !functions.insert(function.to_lowercase()))
             {

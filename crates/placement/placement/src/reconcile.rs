@@ -525,7 +525,7 @@ impl Agent<'_> {
         let name = domain_name(vm.id);
         let found = self.inspect(&name)?;
         if found.as_ref().is_some_and(|actual| actual.running && actual.paused.is_some()) {
-            // It may be the remnant of an abandoned migration, with memory older than the disks.
+            // The domain may be the remnant of an abandoned migration, with memory older than the disks.
             self.remove(&name)?;
         }
         let mut started = found.is_some_and(|actual| actual.running && actual.paused.is_none());

@@ -68,7 +68,7 @@ fn evacuated_virtual_machines_start_elsewhere_and_the_host_can_be_removed() {
         let (runs, stops, ends) =
             (place(&mut one, "runs"), place(&mut one, "stops"), place(&mut one, "ends"));
         let grouped = one.place(&exclusive("grouped", 512), None).unwrap().vm.id;
-        // It is being moved between nodes when its host dies: both placements are released.
+        // The virtual machine is being moved between nodes when its host dies: both placements are released.
         run(&store, runs);
         let nodes: Vec<u32> = (0..8).collect();
         let vm = store.vm(runs).unwrap();

@@ -144,7 +144,7 @@ impl ServiceState {
             return Err(HttpProblem::new(ProblemKind::AgentNotHere, detail));
         }
         let Some(protocol) = self.host(host, |h| h.protocol) else {
-            // It was at work when this service started, and has said no more than that since.
+            // The agent was at work when this service started, and has reported nothing else since.
             let detail = format!("the agent of {host} has not sent a full report since the service started");
             return Err(HttpProblem::new(ProblemKind::AgentNotHere, detail));
         };

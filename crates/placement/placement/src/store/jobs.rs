@@ -234,8 +234,8 @@ fn run_batch(
         }
     };
     if let Some(StoreError::Busy(_)) = failure {
-        // Jobs that arrived in the meantime would wait just as long and fail too, so they fail with this batch. It is
-        // collected before the first answer, because a job that arrives after an answer may succeed.
+        // Jobs that arrived in the meantime would wait just as long and fail too, so they fail with this batch. They
+        // are collected before the first answer, because a job that arrives after an answer may succeed.
         batch.extend(std::iter::from_fn(|| jobs.and_then(Queue::next)));
     }
     let (committed, committing) = (Instant::now(), ran.last().map_or(begun, |last| last.1));
@@ -254,7 +254,8 @@ fn run_batch(
     committed - committing
 }
 
-/// Makes one attempt. Adds queued jobs to the batch as they arrive, and to `ran` when the statements of each began and ended.
+/// Makes one attempt. Adds queued jobs to the batch as they arrive. Records in `ran` when the statements of each job
+/// began and ended.
 fn run(
     db: &dyn Database,
     batch: &mut Vec<Box<dyn Job>>,

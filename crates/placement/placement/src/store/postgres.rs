@@ -22,7 +22,7 @@ use tokio_postgres::error::Severity;
 const WRITE_LOCK_ID: i64 = 0x4c70_6c61;
 /// Timeout for connecting to the server and for sending data.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long further changes may join a transaction at least, if there are any.
+/// The minimum time for which further changes may join a transaction.
 const MIN_BATCH_AGE: Duration = Duration::from_millis(1);
 /// How long to wait before reconnecting to a server that was unreachable.
 const RECONNECT_DELAY: Duration = Duration::from_millis(500);
@@ -157,8 +157,8 @@ impl Postgres {
         unreachable!("the second turn returns")
     }
 
-    /// Opens a new session. Shortly after a failed attempt returns the same error, so that waiting callers do not each
-    /// retry.
+    /// Opens a new session. Shortly after a failed attempt, returns its error again, so that waiting callers do not
+    /// each retry.
     fn reconnect(&self) -> std::result::Result<Session, Failure> {
         let mut last_failure = self.last_failure.borrow_mut();
         if let Some((_, failure)) = last_failure.as_ref().filter(|(at, _)| at.elapsed() < RECONNECT_DELAY) {

@@ -23,7 +23,7 @@ impl FaultyStore {
         Self { inner, changes: 0.into(), fault_at, after, dead, host_reads }
     }
 
-    /// Crashes the caller at a future change, after `changes` more of them.
+    /// Crashes the caller at a future change, after `changes` other changes.
     pub fn die_after(&self, changes: u64, after: bool) {
         self.fault_at.store(self.changes.load(Ordering::SeqCst) + changes, Ordering::SeqCst);
         self.after.store(after, Ordering::SeqCst);

@@ -51,7 +51,7 @@ fn cpus(c: &Candidate<'_>) -> u32 {
     c.demand.exclusive(c.cell, c.shape.threads)
 }
 
-/// Number of free CPUs besides the fewest that carry the shared virtual CPUs.
+/// Number of free CPUs that the shared virtual CPUs do not need.
 fn spare_cpus(c: &Candidate<'_>) -> u32 {
     c.state.spare_cpus(c.shape, c.overcommit_percent)
 }

@@ -1,5 +1,5 @@
-//! A reservation in one round trip. Its statements find the host and the new virtual machine themselves, so that none needs
-//! the answer to another, and a database that can runs all as one statement.
+//! A reservation in one round trip. Its statements find the host and the new virtual machine themselves, so that no
+//! statement needs the answer to another one. A database that combines statements runs all of them as one.
 //!
 //! Source: PostgreSQL's manual, 7.8.4 Data-Modifying Statements in WITH.
 
@@ -16,7 +16,8 @@ const SHARED: usize = 3;
 /// Number of columns that the statement that charges the tenant returns.
 const CHARGE_COLUMNS: usize = 6;
 
-/// Reserves. Returns `None` if a statement fails by a constraint or changes nothing; the caller then undoes the rest.
+/// Makes the reservation. Returns `None` if a statement violates a constraint or changes nothing; the caller then
+/// undoes the other statements.
 ///
 /// # Errors
 /// If the tenant would exceed its quota, or the database fails.
