@@ -27,7 +27,7 @@ pub struct SourceLine {
 /// The source lines of a process.
 #[derive(Default)]
 pub struct SourceLines {
-    /// Sorted and without overlap: guest addresses, the difference to addresses in the file, the file's lines.
+    /// Sorted and without overlap: guest addresses, their difference from the addresses in the file, the file's lines.
     mapped: Vec<(Range<u64>, u64, Lines)>,
     /// Paths that occurred.
     files: HashMap<String, Arc<str>>,

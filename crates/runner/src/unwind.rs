@@ -44,7 +44,7 @@ struct Frames {
     entries: Vec<(Range<u64>, gimli::EhFrameOffset)>,
 }
 
-/// Executable mappings: guest addresses, their difference to addresses in the file, and the file's information.
+/// Executable mappings: guest addresses, their difference from the addresses in the file, and the file's information.
 type Mapped = Vec<(Range<u64>, u64, Option<Arc<Frames>>)>;
 
 /// Finds callers.

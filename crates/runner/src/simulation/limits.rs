@@ -39,7 +39,7 @@ impl Snapshots {
 }
 
 impl TimingSimulation {
-    /// The instructions counted so far; of a sampled run, those executed.
+    /// The instructions counted so far. In a sampled run, these are all executed instructions.
     pub(super) fn counted_instructions(&self) -> u64 {
         match &self.sampler {
             Some(sampler) => sampler.executed,

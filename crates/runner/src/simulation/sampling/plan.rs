@@ -16,7 +16,8 @@ pub struct SamplingPlan {
     /// Instructions before a unit that run through the timing models without being counted: they fill the pipeline, the
     /// queues and the rows of DRAM.
     pub detail: u64,
-    /// Instructions before those that update caches, TLBs and predictors only; `None` for all between two units.
+    /// Instructions before the `detail` ones that update only caches, TLBs and predictors; `None` for all instructions
+    /// between two units.
     pub warm: Option<u64>,
 }
 
