@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Records copied from the write buffer at a time.
 const CHUNK: usize = 128;
-/// Pages that a merge reads at once, and a scan after its first blocks.
+/// Pages that a merge reads at once. A scan reads as many at once after its first blocks.
 const READ_PAGES: u32 = 32;
 
 /// The start of a cursor: the smallest key that satisfies the bound, or the greatest for a descending cursor.

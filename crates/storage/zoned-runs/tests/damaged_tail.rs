@@ -80,7 +80,7 @@ impl Killed {
         std::fs::copy(&device, &path).unwrap();
         let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let all = geometry(block_bytes).blocks() * u64::from(block_bytes);
-        // The zones are the only part of more than a few pages, at a multiple of 1 MiB.
+        // The zones begin at a multiple of 1 MiB. All other parts of the file have only a few pages.
         let zones = (file.metadata().unwrap().len() - all) >> 20 << 20;
         let place = |block: u64| zones + block * u64::from(block_bytes);
         let tail = place(before)..place(end(&map));

@@ -265,7 +265,7 @@ impl<'s, D: ZonedDevice> Session<'s, D> {
     fn read(&self, command: &Command, output: &mut Output) -> longma_zoned::Result<()> {
         let shared = self.shared;
         match command {
-            // They do not read the map, so they need not wait for the gate.
+            // These commands do not read the map, so they need not wait for the gate.
             Command::Ping(_) | Command::Echo(_) => execute::read_store(&shared.store, command, output),
             Command::Scan { .. } => shared.scanners.pass(|| self.scan(command, output)),
             _ => shared.readers.pass(|| execute::read_store(&shared.store, command, output)),

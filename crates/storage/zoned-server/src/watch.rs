@@ -73,7 +73,7 @@ impl Watches {
         }
     }
 
-    /// Whether none of a client's keys has been changed since it began to watch it.
+    /// Whether none of a client's keys has been changed since the client began to watch it.
     pub fn are_unchanged(&self, own: &WatchedKeys) -> bool {
         let all = self.0.lock().ignore_poison();
         own.0.iter().all(|(key, version)| all.get(key).is_some_and(|watched| watched.version == *version))

@@ -1,6 +1,7 @@
 //! A zoned device in a file: the default where no zoned device is available. It enforces the zone rules and makes zone
 //! states durable. I/O goes through the page cache: a killed process loses no write, and a power cut loses only
-//! unflushed writes. Damage to unflushed writes is not taken for a power cut: the write pointer stays behind it.
+//! unflushed writes. Damaged unflushed blocks are distinguished from blocks that a power cut has lost: the write
+//! pointer stays after damaged blocks.
 //!
 //! Source: pwrite(2), fdatasync(2), fallocate(2), flock(2).
 
@@ -397,7 +398,8 @@ impl FileDevice {
             |zone: &ZoneNumber| matches!(rules.table.zone(*zone), Ok(z) if z.condition == Condition::Full);
         let exceeds_limit = opens_another && rules.changed.keys().any(is_full);
         if exceeds_limit || rules.log.must_save_first(geometry.zone_of(block)) {
-            // Otherwise more zones than the limit might be active after a power cut, or old contents might reappear.
+            // Without this save, more zones than the limit might be active after a power cut, or old contents might
+            // reappear.
             self.save(rules)?;
         }
         let span = rules.table.write(block, data.len())?;

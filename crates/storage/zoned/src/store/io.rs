@@ -152,7 +152,8 @@ impl<D: ZonedDevice> Io<D> {
         Resident::new(Arc::clone(&self.resident), (pages * self.node_bytes) as u64)
     }
 
-    /// Counts one more inner node in memory. Returns its bytes, at first 0, and the node itself.
+    /// Counts one more inner node in memory. Returns the accounts of the node's bytes, at first 0, and of the node
+    /// itself.
     pub fn resident_inner(&self) -> (Resident, Resident) {
         (Resident::new(Arc::clone(&self.resident_inner), 0), Resident::new(Arc::clone(&self.inner_nodes), 1))
     }

@@ -36,8 +36,8 @@ pub(crate) struct Superblock {
     pub journal: Position,
     /// The generation at formatting. Nodes of earlier generations belong to an older map on the device. 0 if unknown.
     pub first_generation: u64,
-    /// The first journal part to be ignored, because a power cut took data that its batch needs. 0 if the whole journal
-    /// counts.
+    /// The first journal part to be ignored, because a power cut destroyed data that its batch needs. 0 if the whole
+    /// journal is valid.
     pub cut: u64,
 }
 
