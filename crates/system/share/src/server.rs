@@ -156,7 +156,8 @@ impl Share {
                 self.may_write()?;
                 self.fids.handle(folder)?.link(name, self.fids.handle(fid)?, &self.descriptors)
             }
-            // Not created, because programs of the host could follow a link out of the folder.
+            // Links and special files are not created, because programs of the host could follow a link out of the
+            // folder.
             Request::Special => self.may_write().and(Err(Errno::PERM)),
         }
     }

@@ -58,7 +58,8 @@ impl Memory {
         let inner = GuestMemoryMmap::from_ranges(&requested)
             .map_err(|error| MemoryError::Allocation { bytes, reason: error.to_string() })?;
         for region in inner.iter() {
-            // Most of the time that the host spends on a boot is for page faults. A refusal only costs time.
+            // The host spends most of the time of a boot on page faults, which huge pages reduce. If the host refuses the
+            // advice, a boot only takes longer.
             // SAFETY: the range is a mapping of `inner`, whose contents the advice does not change.
             unsafe { libc::madvise(region.as_ptr().cast(), region.size(), libc::MADV_HUGEPAGE) };
         }

@@ -65,7 +65,8 @@ pub enum DiskError {
         "disk: writes cannot change a qcow2 image: leave write out, or make a raw image with `qemu-img convert`"
     )]
     ReadOnly,
-    /// The image is encrypted. Without the key its guest would read ciphertext and write plaintext between it.
+    /// The image is encrypted. Without the key, the guest would read ciphertext and overwrite parts of it with
+    /// plaintext.
     #[error("disk: the image is encrypted, which is not supported; `qemu-img convert` decrypts it")]
     Encrypted,
     /// The chain of backing images is too long.
