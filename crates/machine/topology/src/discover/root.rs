@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 /// Maximum size of a file of procfs. /proc/cpuinfo and /proc/interrupts of the largest hosts have several MiB.
 const MAX_PROC_BYTES: u64 = 64 << 20;
-/// Maximum size of another file. Most of sysfs have at most a page; lists and masks of CPUs may be longer.
+/// Maximum size of another file. Most files of sysfs have at most a page; lists and masks of CPUs may be longer.
 const MAX_BYTES: u64 = 1 << 20;
 
 /// A file of a recorded tree that is not read.
