@@ -171,7 +171,7 @@ proptest! {
             at
         };
         let (unloaded, loaded) = (takes(false), takes(true));
-        // They may postpone a refresh of 350 ns, which is due every 7.8 us.
+        // The additional accesses may postpone a refresh of 350 ns, which is due every 7.8 us.
         let postponed = (unloaded / 19_500 + 1) * 875;
         prop_assert!(loaded + postponed >= unloaded, "{loaded} cycles with more loads, {unloaded} without");
     }

@@ -22,7 +22,7 @@ const LOAD_QUEUE_OF_ROB: (u32, u32) = (3, 8);
 const STORE_QUEUE_OF_ROB: (u32, u32) = (1, 4);
 /// Estimate: 12 to 20 cycles on cores since 2010 (Fog, 2023).
 const DEFAULT_MISPREDICT_CYCLES: u64 = 15;
-/// Predictor of a core whose machine file names none: the kind that most cores have since about 2015.
+/// Predictor of a core whose machine file names none: the kind of most cores since about 2015.
 const DEFAULT_PREDICTOR: parts::Predictor = parts::Predictor::Tage;
 /// Estimate: an in-order core's store buffer (Cortex-A53 has about this many).
 const DEFAULT_IN_ORDER_STORES: u32 = 8;
