@@ -19,7 +19,8 @@ const LEVEL_HIGH: u32 = 4;
 /// Builds the tree of a machine with the given number of cores, memory ranges (start and length) and initial RAM disk
 /// (start and end).
 ///
-/// # Errors vm-fdt refuses a node, which does not happen for the names and values here.
+/// # Errors
+/// vm-fdt refuses a node, which does not happen for the names and values here.
 pub fn build(count: usize, memory: &[(u64, u64)], initrd: Option<(u64, u64)>) -> Result<Vec<u8>, Error> {
     let mut tree = FdtWriter::new()?;
     let root = tree.begin_node("")?;
