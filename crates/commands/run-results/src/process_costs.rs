@@ -51,7 +51,7 @@ impl Costs {
 
     /// The contents of the file of `--earlier-programs`.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Fails only for maps with keys that are not strings.
+        // Serialization fails only for maps with keys that are not strings.
         serde_json::to_vec(self).unwrap_or_default()
     }
 

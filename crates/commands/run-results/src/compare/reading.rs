@@ -55,12 +55,12 @@ impl Figures {
         let parsed = Self::parse(&text).map_err(|problem| format!("{name}: {problem}"))?;
         let machine = path.with_extension("machine.toml");
         let machine = machine.is_file().then(|| Machine::open(&machine.to_string_lossy()).ok()).flatten();
-        // Another run may have replaced it.
+        // Another run may have replaced the machine file.
         let machine = machine.filter(|machine| parsed.names(machine));
         Ok(Self { machine, ..parsed })
     }
 
-    /// Whether the result is of this machine, by the digest of its file.
+    /// Whether the result belongs to this machine: the manifest has the digest of the machine file.
     fn names(&self, machine: &Machine) -> bool {
         let digest = ManifestMachine::new(&machine.name, &machine.to_toml()).sha256;
         self.manifest.get("machine").is_some_and(|stated| stated.contains(&digest))
@@ -83,8 +83,7 @@ impl Figures {
 
     /// The figures of a result, with its machine if that is known.
     ///
-    /// # Errors
-    /// The result lacks a part or has an invalid one.
+    /// # Errors The result has no statistics.
     pub fn of(value: &Value, machine: Option<Machine>) -> Result<Self, String> {
         let statistics = value
             .get("statistics")

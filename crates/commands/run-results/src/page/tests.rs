@@ -172,7 +172,7 @@ fn a_long_name_is_abbreviated_and_its_title_has_the_whole() {
     let page = shown(&machine, &result(&machine, "/bin/sort", &name, 1), &annotation(&name, 1, 1), None);
     let [title, short] = [&name, "std::Map<…>::insert(…)"].map(longma_lab::report::escape);
     let shown = format!("<code title=\"{title}\">{short}</code>");
-    // In the table, above the assembly, and as an executed program.
+    // The text is in the table, above the assembly, and in the list of executed programs.
     assert_eq!(page.matches(&shown).count(), 3, "{page}");
 }
 
