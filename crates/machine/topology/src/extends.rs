@@ -60,7 +60,7 @@ pub(crate) fn read_extended<T>(
 /// problem.
 fn texts(file: &str, text: &str, problems: &mut Problems) -> Option<(Vec<String>, Vec<String>)> {
     let (mut files, mut texts) = (vec![file.to_string()], vec![text.to_string()]);
-    // The position of the last text in the whole.
+    // The offset of the last text in the concatenation of all texts.
     let mut at = 0;
     while let Some(last) = texts.last().filter(|text| text.contains(KEY)) {
         let Some(Base { name, span, is_named }) = base_of(last, problems)? else { break };

@@ -109,7 +109,7 @@ fn check_shared(file: &MachineFile, cache: &Cache, problems: &mut Problems) {
     if cache.coherence == Coherence::Snoop {
         refuse(marks, "coherence", message, help, problems);
     }
-    // The private caches of cores above it.
+    // The private caches above the shared cache.
     let above = file.caches.values().filter(|other| other.level < cache.level);
     for other in above.filter(|other| other.coherence == Coherence::Snoop) {
         refuse(&other.marks, "coherence", message, help, problems);

@@ -55,7 +55,7 @@ fn network(sysfs: &Sysfs, name: &str) -> Option<Device> {
     if !sysfs.exists(&format!("{base}/device")) {
         return None;
     }
-    // -1, or an error, while the link is down and on virtual NICs.
+    // The kernel reports -1 or an error for a link that is down and for virtual NICs.
     let mbits = sysfs.number(&format!("{base}/speed")).filter(|s| (1..10_000_000).contains(s));
     let ethernet = Ethernet {
         rate: mbits.map(|m| BitRate::new(m * 1_000_000)),

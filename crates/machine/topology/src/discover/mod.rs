@@ -24,7 +24,7 @@ pub enum DiscoverError {
     /// The tree describes no CPU.
     #[error("no CPU is described under {0}/sys/devices/system/cpu: is sysfs mounted?")]
     NoCpu(std::path::PathBuf),
-    /// A recorded tree has something else in the place of a file.
+    /// A recorded tree has something other than a file at the path of a file.
     #[error(transparent)]
     Unreadable(#[from] UnreadableFile),
     /// The description is not a valid machine file.

@@ -79,7 +79,7 @@ impl HostRoot {
     fn refused(&self, path: PathBuf, why: String) -> io::Error {
         let file = UnreadableFile { path, why };
         let error = io::Error::new(io::ErrorKind::InvalidData, file.to_string());
-        // Containers mask files of the live system by devices.
+        // Containers hide files of the live system behind device files.
         if self.is_recorded {
             let _ = self.unreadable.set(file);
         }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(root.read("sys/fits").unwrap().len() as u64, MAX_BYTES);
         assert!(root.read("sys/missing").is_err() && root.read("sys").is_err());
         assert_eq!(root.unreadable(), None, "missing files and directories are common");
-        // Without a reader's rights, it cannot be opened.
+        // A process without privileges cannot open the file. For others, a read would wait for events.
         symlink("/proc/kmsg", sys.join("events")).unwrap();
         let (done, wait) = std::sync::mpsc::channel();
         let events = HostRoot::recorded(folder.path());
