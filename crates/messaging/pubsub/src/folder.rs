@@ -98,7 +98,7 @@ impl Folder {
             let open_file = rustix::fs::fstat(&lock).map_err(system("reading a topic's lock file"))?;
             let linked_file = rustix::fs::statat(rustix::fs::CWD, &lock_file, AtFlags::SYMLINK_NOFOLLOW);
             if linked_file.is_ok_and(|linked_file| same_file(&open_file, &linked_file)) {
-                // Left by a publisher that was killed.
+                // A publisher that was killed may have left its socket.
                 let _ = rustix::fs::unlink(&socket);
                 return Ok(Ownership { _lock: lock, socket, lock_file, creator_pid: std::process::id() });
             }

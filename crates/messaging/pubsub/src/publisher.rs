@@ -270,7 +270,7 @@ impl RawPublisher {
         }
         self.next += 1;
         self.index = if self.index + 1 == memory.geometry.depth { 0 } else { self.index + 1 };
-        // Only the publisher writes it.
+        // Only the publisher writes the count of bytes.
         let sum = shared.bytes.load(Ordering::Relaxed) + bytes as u64;
         shared.bytes.store(sum, Ordering::Relaxed);
         self.wake_subscribers();

@@ -54,7 +54,7 @@ pub struct RawSubscriber {
     /// The number of all lost messages, and of those lost directly before the next sample.
     lost: u64,
     lost_before: u64,
-    /// The last wait of the publisher that was answered.
+    /// The last wait of the publisher to which this subscriber has responded.
     answered: u64,
     /// Calls without a message since the clock was last read.
     empty: u32,

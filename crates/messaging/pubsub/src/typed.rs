@@ -179,7 +179,7 @@ impl<P: Payload + ?Sized> DerefMut for Loan<'_, P> {
 
 impl<P: Payload + ?Sized> Drop for Loan<'_, P> {
     fn drop(&mut self) {
-        // This has no effect after publication.
+        // After publication, there is no loan to cancel.
         self.raw.cancel_loan();
     }
 }

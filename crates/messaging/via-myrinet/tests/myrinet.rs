@@ -181,7 +181,7 @@ fn data_arrives_unchanged_at_every_reliability_level() {
             let mut got = vec![0; 10_000];
             pair.buffers[1].read(0, &mut got);
             assert_eq!(got, bytes);
-            // Some of the bytes by RDMA, to another address.
+            // Transfer some of the bytes by RDMA, to another address.
             let from = [pair.buffers[0].segment(1, 5)];
             let write = Descriptor::rdma_write(&from, pair.buffers[1].remote(50_001)).with_immediate(9);
             pair.vis[0].post_send(&write).unwrap();

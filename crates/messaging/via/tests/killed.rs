@@ -105,7 +105,7 @@ fn campaign(survivor_is_server: bool, kills: usize) -> Duration {
     let name = format!("killed-{}-{survivor_is_server}", std::process::id());
     let (mut survivor, mut heard) = start(&format!("survive {survivor_is_server} {kills} {name}"));
     let mut longest = Duration::ZERO;
-    // Other moments in each process.
+    // Each process kills at other moments.
     let mut random = SplitMix64::new(std::process::id().into());
     for _ in 0..kills {
         let (mut victim, _its_lines) = start(&format!("victim {} 0 {name}", !survivor_is_server));

@@ -104,7 +104,7 @@ fn a_client_that_has_given_up_is_not_handed_out_over_udp_either() {
     let impatient = Some(Duration::from_millis(100));
     let given_up = vi(&client).connect(&Address::local("impatient"), &address, impatient);
     assert!(matches!(given_up, Err(Error::Timeout)));
-    // It would have repeated its request in this time.
+    // The client would have repeated its request in this time.
     std::thread::sleep(Duration::from_millis(2500));
     assert!(matches!(listener.wait(NOW), Err(Error::Timeout)));
 }

@@ -119,7 +119,7 @@ fn a_server_with_many_idle_clients_answers_each_message() {
     }
     let requested =
         std::env::var("LONGMA_VIA_CLIENTS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
-    // A client takes two descriptors.
+    // A client uses two descriptors.
     let count = requested.min((raise_files() as usize - 100) / 2);
     if count < requested {
         eprintln!("only {count} clients: the limit on open files is too low for {requested}");

@@ -100,7 +100,7 @@ fn a_listener_skips_clients_that_have_gone() {
     let [client, server] = &transports()[0];
     let name = name();
     let listener = server.listen(&name, options()).unwrap();
-    // It gives up before the listener answers.
+    // The client gives up before the listener answers.
     let impatient = client.connect(&address(server, &name), Options::with_timeout(Duration::from_millis(10)));
     assert!(matches!(impatient, Err(Error::TimedOut)));
     std::thread::scope(|scope| {

@@ -135,7 +135,7 @@ fn streams_carry_bytes_both_ways_until_each_side_finishes() {
                 assert_eq!(answer, "received");
             });
             let mut received: Vec<u8> = Vec::new();
-            // In odd pieces, which end within frames.
+            // Read pieces of an odd length, which end within frames.
             let mut piece = [0; 333];
             loop {
                 match server.read(&mut piece).unwrap() {

@@ -152,7 +152,7 @@ fn combine<T: Value>(operation: Operation, old: T, operand: T, compare: T) -> T 
         Operation::SwapIfLess => swap_if(compare < old),
         Operation::SwapIfGreaterEqual => swap_if(compare >= old),
         Operation::SwapIfGreater => swap_if(compare > old),
-        // The bits of `operand` where `compare` has ones.
+        // Replaces the bits of the old value where `compare` has ones with those of `operand`.
         Operation::MaskedSwap => {
             let kept = old.bits(compare, |old, mask| old & !mask);
             kept.bits(operand.bits(compare, |new, mask| new & mask), |a, b| a | b)

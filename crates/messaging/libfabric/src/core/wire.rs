@@ -80,7 +80,8 @@ pub(crate) enum Frame {
     Grant { id: u32, grant: u32, window: Window },
     /// The reader has finished with a grant.
     Granted { grant: u32 },
-    /// Combines memory with operands: the payload, which ends with the values to compare with.
+    /// Combines memory with operands. The payload contains the operands, and after them the values to compare with, if
+    /// the operation compares.
     Atomic { id: u32, key: u64, address: u64, request: AtomicRequest },
 }
 

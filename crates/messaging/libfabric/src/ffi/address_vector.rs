@@ -79,7 +79,7 @@ unsafe extern "C" fn close(fid: *mut Fid) -> i32 {
     status(|| {
         // SAFETY: fi_close requires a valid argument.
         unsafe {
-            // An endpoint uses it.
+            // An endpoint uses the address vector.
             if Arc::strong_count(&object::<AddressVectorObject>(fid)?.vector) > 1 {
                 return Err(libc::EBUSY);
             }

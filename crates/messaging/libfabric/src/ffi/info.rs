@@ -287,7 +287,7 @@ impl Request {
             fabric_attr: allocated(FabricAttr {
                 fabric: std::ptr::null_mut(),
                 name: allocated_bytes(Some(NAME.to_bytes_with_nul())).cast(),
-                // libfabric adds it.
+                // libfabric adds the provider's name.
                 prov_name: std::ptr::null_mut(),
                 prov_version: PROVIDER_VERSION,
                 api_version: INTERFACE_VERSION,
@@ -363,7 +363,7 @@ fn endpoint_attributes(kind: u32) -> EpAttr {
         max_order_raw_size: 0,
         max_order_war_size: 0,
         max_order_waw_size: 0,
-        // All bits of tags are the program's.
+        // The program may use all bits of a tag.
         mem_tag_format: 0xaaaa_aaaa_aaaa_aaaa,
         tx_ctx_cnt: 1,
         rx_ctx_cnt: 1,

@@ -250,7 +250,7 @@ fn a_publisher_stops_for_no_client() {
         publisher.loan(64, WaitLimit::None).unwrap();
         publisher.publish_loan().unwrap();
     }
-    // It sends unrequested bytes and is removed.
+    // The subscriber sends unrequested bytes and is removed.
     socket::nudge(stream.as_fd());
     let end = Instant::now() + Duration::from_secs(10);
     while publisher.subscribers() > 0 {

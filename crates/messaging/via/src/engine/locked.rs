@@ -1,5 +1,5 @@
-//! Access to a VI under its lock. Dropping it releases the lock and then delivers the notifications collected under it,
-//! so that nothing is woken under the lock.
+//! Access to a VI under its lock. Dropping a [`Locked`] first releases the lock and then delivers the notifications
+//! that were collected, so that no thread is woken under the lock.
 
 use super::endpoint::{Endpoint, Inner};
 use super::lock::Guard;

@@ -287,7 +287,7 @@ pub const CASES: &[Case] = &[
                 let sent =
                     client.post_and_collect(&server, &Descriptor::send(&[client.memory.segment(0, size)]));
                 assert!(sent.is_success());
-                // Without any further poll by the receiver.
+                // The data is in place without any further poll by the receiver.
                 assert!(server.bytes(0, size) == bytes, "{size}");
                 server.collect_receive(&client);
             }

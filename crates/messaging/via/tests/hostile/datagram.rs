@@ -181,7 +181,7 @@ fn an_honest_client_is_admitted(nic: &Nic, place: &str) {
     std::thread::scope(|scope| {
         let remote = Address::new(place.as_bytes(), "served");
         let asks = scope.spawn(move || vi.connect(&Address::local("honest"), &remote, Some(LIMIT)));
-        // Its request is the last one to arrive.
+        // By now the honest client's request has arrived, after all others.
         std::thread::sleep(Duration::from_millis(300));
         while !asks.is_finished() && begin.elapsed() < LIMIT {
             let Ok(asked) = nic.connect_wait(&Address::local("served"), Some(Duration::from_millis(10)))

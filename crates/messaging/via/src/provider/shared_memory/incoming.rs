@@ -21,7 +21,7 @@ const MAX_OWED: u32 = 2;
 pub(super) struct PartialMessage {
     length: u32,
     received: u32,
-    /// Whether the message was refused, at a level where it is only dropped.
+    /// Whether the engine refused the message, and the reliability level permits dropping it.
     dropped: bool,
 }
 

@@ -120,7 +120,7 @@ fn releasing_a_peer_is_fast_for_any_amount_of_touched_memory() {
     while !matches!(hear(&hostile.socket), Ok(ControlMessage::Mapped { .. })) {
         std::thread::yield_now();
     }
-    // Messages located in all of the region.
+    // Messages whose data is in the region, together all of it.
     let head = u32::from_le_bytes([Kind::Send as u8, DataLocation::Memory as u8, 0, 1]);
     for part in 0..LENGTH >> 24 {
         vi.post_receive(&Descriptor::receive(&[memory.segment(0, 1 << 24)])).unwrap();

@@ -223,7 +223,7 @@ impl Hostile {
 
     fn work(&self, random: &mut SplitMix64, secrets: &[u64]) {
         match random.below(16) {
-            // Any word of its half, which is all that a peer can write.
+            // Write any word of the attacker's half. A peer can write no other memory.
             0 => self
                 .word(random.below(HALF_BYTES as u64 - 4) as usize)
                 .store(random.next_u64() as u32, Order::Relaxed),

@@ -144,7 +144,7 @@ fn a_request_that_arrived_in_time_is_found_by_a_late_wait() {
     assert!(target.nic.connect_wait(&Address::local(&target.name), Some(Duration::ZERO)).is_err());
     say_hello(&socket);
     send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
-    // Longer than a silent socket may stay.
+    // Wait longer than a socket may be silent.
     std::thread::sleep(Duration::from_millis(1200));
     let asked = target.nic.connect_wait(&Address::local(&target.name), TIMEOUT).unwrap();
     assert_eq!(asked.remote().discriminator, b"hostile");

@@ -99,7 +99,7 @@ fn without_a_descriptor_for_monitoring_the_peer_must_retry() {
     let socket = connect_socket(&name).unwrap();
     let _half = say_hello(&socket);
     send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
-    // One for the socket, none for the pidfd.
+    // Leave one descriptor for the socket and none for the pidfd.
     let held = use_up_files(1);
     let asked = listen(Some(Duration::from_millis(50)));
     drop(held);
@@ -144,7 +144,7 @@ fn a_peer_that_cannot_be_monitored_is_refused_with_a_retryable_error() {
     let _half = say_hello(&socket);
     send(socket.as_raw_fd(), &ControlMessage::ExportsDone, None).unwrap();
     let asked = listen(TIMEOUT).unwrap();
-    // One for our half, none for the monitor thread.
+    // Leave one descriptor for our half and none for the monitor thread.
     let held = use_up_files(1);
     assert!(asked.accept(&vi).is_err());
     drop(held);
