@@ -5,7 +5,7 @@ pub const RECORD_BYTES: usize = 64;
 
 /// ChampSim's number of the stack pointer.
 pub(crate) const STACK_POINTER: u8 = 6;
-/// The register that ChampSim takes for the flags.
+/// The register that ChampSim treats as the flags register.
 pub(crate) const FLAGS: u8 = 25;
 /// ChampSim's number of the instruction pointer. Instructions that write this register are branches.
 pub(crate) const INSTRUCTION_POINTER: u8 = 26;

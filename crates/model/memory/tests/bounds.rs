@@ -160,7 +160,7 @@ proptest! {
             let (mut system, mut at) = (system(&[]), 1000);
             for &(page, line, loaded) in &chain {
                 let loaded = loaded.filter(|_| with);
-                // On the same page as the chain but on different lines.
+                // The additional load is on the same page as the chain's but on another line.
                 let before = loaded.filter(|(_, before)| *before);
                 before.map(|(line, _)| load(&mut system, page * PAGE + line * LINE, at));
                 let next = load(&mut system, page * PAGE + line * LINE, at).ready.0;

@@ -145,7 +145,7 @@ fn a_core_confined_to_one_way_does_not_disturb_its_neighbour() {
         for line in 0..(32u64 << 20) / 64 {
             load(&mut system, 1, (1 << 26) + line * 64);
         }
-        // Far apart, so that no prefetcher fetches them.
+        // The lines are far apart, so that no prefetcher fetches them.
         let sampled = || buffer().step_by(67);
         sampled().filter(|a| load(&mut system, 0, *a) != Source::LocalMemory).count() as f64
             / sampled().count() as f64

@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(table[Op::FaddD as usize].unwrap().latency_cycles, Some(5.0));
         assert_eq!(table[Op::VdivD as usize].unwrap().latency_cycles, Some(13.25));
         assert_eq!(table[Op::AddD as usize], None);
-        // From the vendor's description.
+        // This latency is from the vendor's description.
         assert_eq!(table[Op::DivW as usize].unwrap().latency_cycles, Some(12.0));
         assert_eq!(table[Op::DivD as usize].unwrap().latency_cycles, Some(14.5));
     }

@@ -164,7 +164,7 @@ mod tests {
             assert_eq!(numbers(streams.observe(at(2), 0, LIMITS)), [at(3).0, at(4).0]);
             assert_eq!(numbers(streams.observe(at(3), 0, LIMITS)), [at(5).0, at(6).0]);
             assert_eq!(numbers(streams.observe(at(4), 0, LIMITS)), [at(7).0, at(8).0]);
-            // Already four lines ahead: one more line per miss.
+            // The stream is already four lines ahead: it fetches one more line per miss.
             assert_eq!(numbers(streams.observe(at(5), 0, LIMITS)), [at(9).0]);
         }
     }

@@ -171,7 +171,7 @@ mod tests {
             contends.push(system.begin_turn(core, clock.start_of(at).unwrap()));
             let mut port = system.port(core);
             port.set_space(SpaceId(0));
-            // Early in its turn, which lasts for microseconds.
+            // The store is early in the turn, which lasts for microseconds.
             port.store(0x10_0000, 8, 0x1000, Cycle(at));
         }
         assert_eq!(

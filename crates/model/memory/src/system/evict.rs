@@ -17,7 +17,7 @@ impl MemorySystem {
         }
         let fetch = private.fetch.as_ref().is_some_and(|l1| l1.tags.find(line).is_some());
         if !dirty && (fetch || private.data.tags.find(line).is_some()) {
-            // The other first-level cache still holds it.
+            // The other first-level cache still holds the line.
             return;
         }
         let Some(l2) = &mut private.second else { return self.evicted_from_core(core, line, flags, at) };

@@ -35,7 +35,7 @@ fn a_dependent_chain_takes_one_latency_per_instruction() {
     assert_about(cycles_of(&repeat(&[op(Op::DivD, 4, 4, 5)], 100)), 1500, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::CrcWDW, 4, 4, 5)], 100)), 1900, FILL);
     assert_about(cycles_of(&repeat(&[op(Op::FabsD, 4, 4, 0)], 100)), 200, FILL);
-    // To the other register file and back.
+    // Each pair moves a value to the other register file and back.
     assert_about(
         cycles_of(&repeat(&[op(Op::Movgr2frD, 4, 4, 0), op(Op::Movfr2grD, 4, 4, 0)], 50)),
         1600,

@@ -66,7 +66,7 @@ fn work_after_skipped_time_takes_as_long_as_after_waiting() {
             program.cycles(&mut waited, &mut port),
             "{kind:?}"
         );
-        // Plus the rest of the cycle in which the wait began.
+        // The idle time includes the rest of the cycle in which the wait began.
         let idle = waited.stack().unwrap().cycles(Cause::Idle);
         assert!((1234.0..1235.0).contains(&idle), "{kind:?}: {idle}");
     }

@@ -150,7 +150,7 @@ impl MacState {
         }
         let Some(segment) = segment else { return };
         if continues_frame {
-            // Skip its headers; those of the first segment are used.
+            // Skip the segment's headers: the large frame has those of its first segment.
             self.rx_offset = HEADERS as u64;
             self.rx_merging = Some(MergeableSegment { continues_frame, ..segment });
         } else if descriptor.size() >= segment.data + HEADERS as u64 {
