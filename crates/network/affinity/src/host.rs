@@ -435,7 +435,7 @@ impl Host for Tree {
 }
 
 fn pid(thread: u32) -> io::Result<Option<rustix::process::Pid>> {
-    // 0 would mean the calling thread.
+    // The kernel would interpret 0 as the calling thread.
     let pid = i32::try_from(thread).ok().and_then(rustix::process::Pid::from_raw);
     pid.map(Some).ok_or_else(|| io::ErrorKind::NotFound.into())
 }

@@ -16,7 +16,7 @@ pub struct Stat {
     pub has_ended: bool,
     /// Process group: the number of the process that leads it, which may have ended.
     pub group: u32,
-    /// Session, likewise.
+    /// Session: the number of the process that leads it, which may have ended.
     pub session: u32,
     /// CPU time in ticks.
     pub ticks: u64,

@@ -158,7 +158,7 @@ fn check_finds_nothing_that_prevents_a_sweep_and_names_what_advice_leaves_out() 
     for_each(|shape, host, nic, _| {
         let findings = host.check(Some(&nic.name));
         let of = |subject: &str| findings.iter().find(|finding| finding.subject == subject);
-        // A recording cannot be written.
+        // The settings of a recorded host cannot be written, which the check reports under `rights`.
         let prevents = findings.iter().filter(|finding| finding.weight == Severity::Prevents);
         let others: Vec<_> = prevents.filter(|finding| finding.subject != "rights").collect();
         assert!(

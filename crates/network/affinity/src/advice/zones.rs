@@ -1,5 +1,5 @@
-//! The CPUs of a NUMA node in the order in which queues take them, divided by last-level cache. With sub-NUMA
-//! clustering, a cache spans several nodes; only the CPUs of one node count.
+//! The CPUs of a NUMA node in the order in which they are assigned to queues, divided by last-level cache. With
+//! sub-NUMA clustering, a cache spans several nodes; only the CPUs of one node count.
 //!
 //! Source: Linux Documentation/ABI/testing/sysfs-devices-system-cpu (cache/index*/shared_cpu_list).
 

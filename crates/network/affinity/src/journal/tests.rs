@@ -397,9 +397,9 @@ fn left_behind(end: &dyn Fn(&FakeHost)) {
     journal.set(&Setting::Thread { process: 7, thread: 7, started: 900 }, "1").unwrap();
     spawn(20, (7, 3), 950, "1");
     spawn(21, (21, 7), 950, "1");
-    // In a session of its own.
+    // This process has its own session.
     spawn(22, (22, 22), 950, "1");
-    // Older than the server, and with other CPUs.
+    // The first process is older than the server. The second one has other CPUs.
     spawn(23, (23, 23), 800, "1");
     spawn(24, (24, 24), 950, "0");
     end(&host);
@@ -574,7 +574,7 @@ fn a_rounded_value_is_refused_with_what_was_stored_and_restored() {
         assert_eq!(ring().read(&host).unwrap(), accepted);
         assert!(journal.foreign().is_empty());
     }
-    // A kill while the stored value is in effect.
+    // Simulates a kill while the stored value is in effect.
     let text = std::fs::read(&path).unwrap();
     drop(journal);
     assert_eq!(ring().read(&host).unwrap(), "256");

@@ -110,7 +110,7 @@ pub(super) fn of(host: &dyn Host, pause: &mut dyn FnMut()) -> Recording {
         }
     }
     FOR_PEOPLE.iter().for_each(|path| drop(recorder.read(path)));
-    // Not through the recorder: only the result is recorded.
+    // The watch does not read through the recorder: only its result is recorded.
     let mut watch = Watch::new(names);
     watch.observe(host);
     pause();

@@ -372,9 +372,9 @@ fn queues_of(flow: &Flow, queues: &[Queue], by_interface: &BTreeMap<&Interface, 
     flow.arrives.iter().flat_map(of_interface).collect()
 }
 
-/// Which threads have flows that carry enough bytes to be moved.
+/// For each thread, whether its flows carry enough bytes for the tuner to move it.
 fn busy(observation: &Observation, exclusions: &Exclusions) -> Vec<bool> {
-    // A flow of an unknown rate may be a busy one.
+    // A flow with an unknown rate may be busy.
     let mut bytes = vec![0.0; observation.threads.len()];
     for flow in &observation.flows {
         if let Some(thread) = flow.thread {

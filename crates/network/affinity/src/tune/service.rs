@@ -207,7 +207,7 @@ mod tests {
         let install = || with(&[]);
         let path = install().unwrap();
         assert_eq!(install().unwrap(), path);
-        // One of an earlier version, with the same options.
+        // The installed service is from an earlier version, with the same options.
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::write(&path, text.replace("RestartSec=5\n", "")).unwrap();
         assert_eq!(install().unwrap(), path);

@@ -174,7 +174,7 @@ fn a_managed_interrupt_is_given_up_and_its_application_follows() {
     let decisions = SimulatedTuner::new(&host, Exclusions::default()).observe(10, Some(&mut journal));
     assert!(decisions.iter().any(|decision| decision.why.contains("its driver manages it")), "{decisions:?}");
     assert_eq!(host.thread_cpus(7).unwrap().to_string(), "3");
-    // A thread that cannot be bound either.
+    // The thread cannot be bound either.
     let mut host = self::host();
     host.refused.extend([IRQ.into(), "thread 7".into()]);
     let folder = tempfile::tempdir().unwrap();

@@ -66,7 +66,7 @@ fn upper_with_larger_mtu(host: &dyn Host, name: &str, bytes: u64) -> Option<Stri
     })
 }
 
-/// Compares with a maximum that the drivers of the physical interfaces report.
+/// Compares `value` with the maximum that the drivers of the physical interfaces report. `words` describes an excess.
 fn of_driver(
     host: &dyn Host,
     nic: &Nic,

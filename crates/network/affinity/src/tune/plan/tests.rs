@@ -306,7 +306,7 @@ fn a_loaded_queue_without_known_flows_stays_on_its_node() {
         let is_near = |model: &Model| {
             after(&from, &plan(model, &from)).queues.iter().flatten().all(|cpu| near.contains(*cpu))
         };
-        // The cost alone does not keep it there.
+        // The cost alone does not keep the queue without a flow near its NIC.
         assert!(!is_near(&model), "{load}");
         model.keep_unlinked_queues_near();
         assert!(is_near(&model), "{load}");

@@ -1,6 +1,6 @@
 //! The planner of version 0.1: steepest descent, in which each change must gain [`MARGIN`] by itself. The planner must
 //! never end with a higher cost. The cost is summed over all links and CPUs for every candidate, without the tables of
-//! the planner, so it also checks those.
+//! the planner, so the comparison also checks these tables.
 
 use crate::pairs::{Class, Pair, classify};
 use crate::tune::model::{Assignment, Model, costs};
