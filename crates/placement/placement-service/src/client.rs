@@ -150,7 +150,7 @@ pub(crate) fn update_service_first(agent: u32, service: Option<u32>) -> String {
 fn explain_older_service(problem: &mut Problem, service: Option<u32>) {
     let is_of_versions = match problem.kind {
         ProblemKind::WrongFields | ProblemKind::WrongMethod => true,
-        // A path that does not exist, not an object.
+        // The service does not know the path. For a missing object, the detail is a different one.
         ProblemKind::NotFound => problem.detail.contains("such path"),
         _ => false,
     };

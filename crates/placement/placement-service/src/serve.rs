@@ -99,7 +99,7 @@ pub fn serve(options: Options, ready: impl FnOnce(&str, &Path)) -> Result<(), Se
     let data_dir =
         DataDir::lock(&options.data_dir).map_err(|e| ServeError::DataDir(options.data_dir.clone(), e))?;
     let wrong = |e: &dyn std::fmt::Display| ServeError::Database(e.to_string());
-    // Must outlive the store.
+    // The lock of the database file must outlive the store.
     let file = match &options.database {
         Some(_) => None,
         None => Some(data_dir.lock_database().map_err(|e| wrong(&e))?),

@@ -186,7 +186,7 @@ pub fn replay(
         }
     }
     let fragmentation = 100.0 * scores.iter().sum::<f64>() / scores.len().max(1) as f64;
-    // Never the negative zero of rounding.
+    // Avoids the negative zero of rounding.
     outcome.fragmentation_percent = fragmentation.max(0.0) + 0.0;
     outcome.moves = run.moves;
     Ok(outcome)

@@ -114,7 +114,7 @@ impl Switcher {
             let here: Vec<u32> = placement.cells.iter().map(|c| c.node).collect();
             let mut others: Vec<usize> = (0..nodes.len()).filter(|n| !here.contains(&nodes[*n].0)).collect();
             others.sort_by(|a, b| loads[*a].total_cmp(&loads[*b]));
-            // The smallest set of least loaded nodes that it fits on.
+            // The smallest set of least loaded nodes on which the virtual machine fits.
             let target = (here.len()..=others.len()).find_map(|n| {
                 let allowed: Vec<u32> = others[..n].iter().map(|n| nodes[*n].0).collect();
                 scheduler.decide_on(&vm.request, &host.name, &allowed, Some(placement))

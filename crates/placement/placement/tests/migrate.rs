@@ -171,7 +171,7 @@ fn at_each_step(
         if !came {
             return (at, arrived);
         }
-        // It can be migrated afterwards.
+        // The virtual machine can be migrated afterwards.
         if site.host() == "h1" {
             assert_eq!(site.migrate(), Vec::<String>::new(), "{what} {at}");
             site.recover();
@@ -186,7 +186,7 @@ fn at_each_step(
 fn a_failure_of_either_hypervisor_at_any_step_leaves_one_running_copy() {
     for (side, name) in ["source", "target"].into_iter().enumerate() {
         for fault in [Fault::Refuse, Fault::CrashBefore, Fault::CrashAfter] {
-            // Whether the daemon was restarted, too.
+            // After a crash, the daemon may be restarted, too.
             for restarts in [false, true].into_iter().take(if fault == Fault::Refuse { 1 } else { 2 }) {
                 let calls = std::cell::Cell::new(0);
                 let arm = |site: &Site, at: u64| {
@@ -262,7 +262,7 @@ fn the_target_refuses_if_it_is_occupied_or_on_no_network() {
     site.recover();
     site.check("after refusals");
     assert_eq!(site.host(), "h1");
-    // Its owner sees why; the next success clears it.
+    // The owner sees the problem. The next successful migration clears it.
     assert!(site.vm().problem.unwrap().contains("no connection"));
     site.migrate();
     assert_eq!(site.vm().problem, None);

@@ -148,7 +148,7 @@ fn groups_hold_during_a_migration() {
             let mut b = request("b");
             let mut place = target.clone();
             if level == Level::Host {
-                // On other nodes.
+                // The placement uses other nodes.
                 b.groups.iter_mut().for_each(|member| member.level = Level::Host);
                 let node = (target.cells[0].node + 1) % 8;
                 let cpus = host(&h2).nodes[node as usize].cpus().iter().take(4).collect();

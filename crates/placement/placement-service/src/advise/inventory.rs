@@ -60,7 +60,7 @@ enum Resource {
         node: String,
         #[serde(default)]
         status: String,
-        // Missing while the host does not report.
+        // The field is missing while the host does not report.
         #[serde(default)]
         maxcpu: f64,
         #[serde(default)]
@@ -170,7 +170,7 @@ impl System {
                 }
                 commands.push(format!("qm set {id} --affinity {cpus}"));
                 if let [node] = nodes {
-                    // Takes effect at the next start.
+                    // The command takes effect at the next start of the virtual machine.
                     commands.push(format!(
                         "qm set {id} --numa 1 --numa0 cpus=0-{},hostnodes={node},memory={},policy=preferred",
                         vm.vcpus.saturating_sub(1),

@@ -35,7 +35,7 @@ fn running_virtual_machines_get_nodes_on_their_host_and_stopped_ones_do_not_coun
     assert_eq!(ids, ["102", "100", "101"], "the largest first");
     assert!(advice.iter().all(|a| a.host.as_deref() == Some("pve1")), "{advice:?}");
     let nodes: Vec<_> = advice.iter().map(|a| a.nodes.len()).collect();
-    // The largest leaves 8 GiB on each node.
+    // The largest virtual machine leaves 8 GiB on each node.
     assert_eq!(nodes, [8, 2, 1], "{advice:?}");
     let web = &advice[2];
     assert_eq!(web.cpus.len(), 16);

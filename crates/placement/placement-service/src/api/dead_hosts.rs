@@ -90,7 +90,7 @@ pub(crate) async fn evacuate(
                 state.notify_host_of(&vm);
                 evacuation.left.push(Evacuated { vm: id, name, to: vm.placement.map(|place| place.host) });
             }
-            // Another request deleted it.
+            // Another request has deleted the virtual machine.
             Err(AllocateError::Store(StoreError::Unknown { .. })) => {}
             Err(error) => {
                 let why = HttpProblem::of_allocation(error, &state.log).0.summary();

@@ -87,7 +87,7 @@ fn candidates(body: &[u8]) -> Result<Vec<Candidate>, String> {
             (_, Err(why)) => Verdict::Refused(format!("its labels are wrong: {why}")),
             (Some(_), Ok(Some(host))) => {
                 scheduler.put_host(&host).map_err(|error| format!("Nodes.items[{at}]: {error}"))?;
-                // Replaced below.
+                // This verdict is replaced below.
                 Verdict::Refused(String::new())
             }
         };

@@ -143,8 +143,8 @@ pub fn labels(host: &Host, used: &KubeletUse) -> Labels {
     all
 }
 
-/// The free part of a host as its labels describe it; `None` if it has no such labels, an error if they contradict
-/// themselves.
+/// The free resources of a host as its labels describe them; `None` if it has no such labels, an error if a label is
+/// invalid or contradicts another one.
 ///
 /// # Errors
 /// The label that is wrong.

@@ -232,7 +232,7 @@ mod tests {
         let found = vcpu_threads(folder.path(), 9);
         assert_eq!(found.keys().copied().collect::<Vec<_>>(), [0, 1]);
         assert_eq!(found[&1], Thread { ticks: 100.0, cpu: 11, allowed: "0-3".parse().unwrap() });
-        // The first thread is also pinned to CPU 5, which is offline. The second thread was moved from outside.
+        // The first thread is also pinned to CPU 5, which is offline. Another program has moved the second thread.
         fs::create_dir_all(folder.path().join("sys/devices/system/cpu")).unwrap();
         fs::write(folder.path().join("sys/devices/system/cpu/online"), "0-4\n").unwrap();
         let pins: Vec<CpuSet> = ["0-3,5", "2"].iter().map(|list| list.parse().unwrap()).collect();

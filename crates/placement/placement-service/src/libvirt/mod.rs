@@ -156,7 +156,7 @@ impl Libvirt {
         actual.transient = states.transient.iter().any(|one| one == uuid);
         if states.paused.iter().any(|one| one == uuid) {
             let state = self.virsh.run(&["domstate", "--domain", uuid, "--reason"]);
-            // It may have been resumed or stopped in the meantime.
+            // The domain may have been resumed or stopped in the meantime.
             actual.paused = state.ok().and_then(|state| {
                 let reason = state.trim().strip_prefix("paused")?.trim();
                 Some(reason.trim_start_matches('(').trim_end_matches(')').to_string())

@@ -97,7 +97,7 @@ impl OidcOptions {
         let text = std::fs::read_to_string(file).map_err(|error| named(error.to_string()))?;
         let mut options: Self = toml::from_str(&text).map_err(|error| named(error.to_string()))?;
         options.check().map_err(named)?;
-        // Relative to the file.
+        // The path is relative to the folder of the configuration file.
         options.certificate =
             options.certificate.map(|path| file.parent().unwrap_or(Path::new("")).join(path));
         Ok(options)

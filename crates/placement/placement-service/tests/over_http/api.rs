@@ -198,7 +198,7 @@ fn a_remote_agent_creates_and_repairs_domains() {
     until("it runs", || running(&service.admin, "a"));
     let before = hypervisor.domains()["longma-1"].bound.clone();
     let mut moved = None;
-    // Its first report follows its first work.
+    // The agent's first report comes after its first work.
     until("its agent reports and moves it", || {
         moved = service.admin.post::<Vm>("/v1/vms/a/rebind", None, &Rebind::default()).ok();
         moved.is_some()

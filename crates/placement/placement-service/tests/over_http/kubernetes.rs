@@ -84,7 +84,7 @@ fn hostile_bodies_are_refused_and_do_not_stop_the_extender() {
     assert_eq!(post(&long), 413);
     let many = format!("{{\"Pod\":{{}},\"Nodes\":{{\"items\":[{}0]}}}}", "0,".repeat(100_000));
     assert_eq!(post(&many), 422);
-    // Larger than other bodies may be.
+    // This body is larger than other bodies may be.
     let mut args: Value = serde_json::from_str(GUARANTEED).unwrap();
     let mut node = args["Nodes"]["items"][0].clone();
     node["metadata"]["annotations"]["padding"] = json!("x".repeat(4000));

@@ -60,7 +60,7 @@ fn without_a_token_every_route_is_rejected() {
         }
     }
     assert_eq!(service.status("GET", "/healthz", "", ""), 200);
-    // Such as a JWT with many groups.
+    // A long token, such as a JWT with many groups.
     let long = format!(
         "GET /v1/vms HTTP/1.1\r\nhost: x\r\nconnection: close\r\nauthorization: Bearer {}\r\n\r\n",
         "a.".repeat(4500)

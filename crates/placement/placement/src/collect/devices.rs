@@ -76,7 +76,7 @@ pub(super) fn devices(root: &Path, nodes: &[u32]) -> Result<Vec<Device>, Collect
             continue;
         }
         if function.number("sriov_numvfs")?.is_some_and(|functions| functions > 0) {
-            // Its virtual functions are listed instead.
+            // The virtual functions are listed instead of the physical one.
             continue;
         }
         let (functions, unusable) = separable(root, &function)?;

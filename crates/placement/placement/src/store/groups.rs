@@ -18,7 +18,7 @@ pub(super) fn broken_by_node(member: &Membership, placement: &Placement, here: &
     // A member that is moving may end up at either of its placements.
     let possible_nodes = |vm: &Vm| {
         let places = vm.placement.iter().chain(&vm.target);
-        // On another host, it has no nodes of this one.
+        // A placement on another host uses no node of this host.
         places
             .map(|place| if place.host == placement.host { nodes(place) } else { BTreeSet::new() })
             .collect::<Vec<_>>()

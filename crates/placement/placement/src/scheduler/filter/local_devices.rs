@@ -25,7 +25,7 @@ impl NodeFilter for LocalDevices {
         })
     }
     fn copies(&self, _: &Candidate<'_>) -> u64 {
-        // Only the first virtual node needs them.
+        // Only the first virtual node needs local devices.
         u64::MAX
     }
 }

@@ -35,7 +35,7 @@ impl NodeFilter for Memory {
         Shortage::unless(needed, available)
     }
     fn copies(&self, c: &Candidate<'_>) -> u64 {
-        // Without borrowed memory, also if the policy allows it.
+        // Borrowed memory does not count, even if the policy allows it.
         let own = free_mib(c.host, c.at, c.demand.page_kib);
         own.checked_div(c.demand.pages_mib(c.cell)).unwrap_or(u64::MAX)
     }
