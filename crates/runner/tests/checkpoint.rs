@@ -76,7 +76,7 @@ fn sleeping_threads_wake_on_time_and_files_are_restored() {
 
 #[test]
 fn state_that_cannot_be_saved_is_named() {
-    // While the timerfd is open.
+    // The process is saved while the timerfd is open.
     let error = save("waiting", &["3"], 450_000_000).err().unwrap();
     assert!(error.contains("timerfd") && error.contains("save before"), "{error}");
 }

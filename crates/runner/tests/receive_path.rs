@@ -101,7 +101,7 @@ fn a_thread_that_takes_frames_is_woken_and_switched_to_and_may_be_on_any_core() 
     assert!(elsewhere.times(1, "interrupt") > 10.0);
     assert_eq!(elsewhere.times(1, "context_switch"), 0.0);
     assert!(elsewhere.count("core4.instructions") > 10.0 * elsewhere.count("core1.instructions"));
-    // On the program's core, both alternate.
+    // On the program's core, the NAPI thread and the program alternate.
     let together = receive_on(&shipped(), &["eth0:6000000"], &["flow=1", "application=1", "threaded=1"]);
     assert!(together.times(1, "context_switch") > 3.0);
 }

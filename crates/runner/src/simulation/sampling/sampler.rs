@@ -60,8 +60,8 @@ pub(in crate::simulation) struct Unit {
     pub traffic: Vec<Traffic>,
 }
 
-/// Whether a statistic counts events in a unit. The others describe a state, such as the pages in memory, which does
-/// not grow with the number of instructions.
+/// Whether a statistic counts events in a unit. Other statistics describe a state, such as the pages in memory, which
+/// does not grow with the number of instructions.
 fn counts_events(name: &str) -> bool {
     let of_state = [".unused_prefetches", ".earlier_prefetches"];
     !name.starts_with("placement.") && of_state.iter().all(|end| !name.ends_with(end))
