@@ -171,7 +171,7 @@ impl RunCursor {
         self.index = Some(index);
         self.load(io, &piece.table, false)?;
         let Some(block) = &self.block else { return Ok(()) };
-        // One more than the position, so that 0 means before the block.
+        // The number of the block's records up to the bound. 0 means a position before the block.
         let after = match start {
             Bound::Unbounded => block.len(),
             Bound::Included(key) => block.find(key).map_or_else(|at| at, |at| at + 1),

@@ -145,7 +145,7 @@ fn accept(listener: &TcpListener, spare: &mut Option<File>, refused: &AtomicU64)
             Some(socket)
         }
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-        // Usually too many open files.
+        // The usual cause is too many open files.
         Err(_) => {
             drop(spare.take());
             if let Ok((mut socket, _)) = listener.accept() {

@@ -69,7 +69,7 @@ fn the_map_behaves_like_a_btree_map_on_every_device() {
                 store.apply(&changes).unwrap();
             }
             assert_same(&store.snapshot(), &model, "after batches");
-            // Closed properly in every other round.
+            // The map is closed properly in every other round.
             if round % 2 == 0 {
                 store.close().unwrap();
             }

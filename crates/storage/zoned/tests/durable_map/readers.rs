@@ -293,7 +293,7 @@ fn overwrite_until_full(store: &Store<Memory>, model: &mut Model, rng: &mut Rng,
         }
     };
     assert!(matches!(error, Error::Full { .. }), "{error}");
-    // It stays full as long as the snapshot exists.
+    // The map stays full as long as the snapshot exists.
     let _ = store.checkpoint();
     let again = store.put(&keys[0], &vec![1; bytes]);
     assert!(matches!(again, Err(Error::Full { held: 1.., .. })), "{again:?}");
