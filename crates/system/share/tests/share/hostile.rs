@@ -107,7 +107,7 @@ fn fids_are_limited() {
     let (_outer, mut client) = beside_a_secret();
     let first = (1..10_000).find_map(|fid| client.walk(fid, &["file"]).err());
     assert_eq!(first, Some(Errno::MFILE));
-    // A new version ends them all.
+    // A version request ends all fids.
     client.call(100, &[words(&[8192]), text("9P2000.L")]).expect("the version is known");
     assert_eq!(client.clunk(1), Err(Errno::BADF));
 }

@@ -106,7 +106,7 @@ fn checks_of(op: Op) -> u8 {
         _ => 0,
     };
     let modifies = if modifies_memory(row) { check::MODIFIES } else { 0 };
-    // These always trap.
+    // These instructions always trap.
     let must = matches!(op, Op::Syscall | Op::Break | Op::Dbcl);
     let is_alone = must || counter | modifies != 0 || row.extension == Extension::Privileged;
     unit | counter | modifies | if is_alone { check::ALONE } else { 0 }

@@ -39,7 +39,7 @@ impl Platform {
     /// # Errors
     /// A device has state that cannot be saved.
     pub(crate) fn saved(&self) -> Result<SavedPlatform, SaveError> {
-        // The cores have taken a request to the power controller and a mark before a run ends.
+        // The cores handle a request to the power controller and a mark before a run ends, so neither is pending here.
         Ok(SavedPlatform {
             ipi: self.ipi.clone(),
             extended: self.extended.clone(),

@@ -98,7 +98,7 @@ fn traced(instruction: Instruction) -> Instruction {
     let Instruction { d, j, .. } = instruction;
     match instruction.op {
         Op::Lddir => Instruction { d, j, ..Instruction::new(Op::LdD) },
-        // It writes to a CSR.
+        // LDPTE writes the entry to a CSR, so the load has no destination register.
         Op::Ldpte => Instruction { j, ..Instruction::new(Op::LdD) },
         _ => instruction,
     }

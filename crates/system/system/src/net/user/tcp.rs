@@ -186,7 +186,7 @@ impl Connection {
         let has_ended = matches!(socket.state(), State::CloseWait | State::LastAck | State::Closing);
         if has_ended && !self.is_sent {
             self.is_sent = true;
-            // The outside may have closed the connection already.
+            // The host's peer may have closed the connection already.
             let _ = self.stream.shutdown(Shutdown::Write);
         }
         Ok(())

@@ -259,7 +259,7 @@ fn datagrams_reach_the_outside_and_their_answers_the_guest() {
     let (bytes, outside) = server.recv_from(&mut buffer).expect("the network sends");
     assert_eq!(&buffer[..bytes], b"question");
     server.send_to(b"answer", outside).expect("the network receives");
-    // Too long for a frame.
+    // This datagram is too long for a frame.
     server.send_to(&[0; 3000], outside).expect("the network receives");
     guest.network.exchange(&mut guest.frames, 0, Duration::from_secs(10));
     let frame = guest.frames.take().expect("the answer has arrived");

@@ -127,7 +127,7 @@ fn lock(file: &File, path: &Path, is_written: bool) -> Result<(), DiskError> {
     };
     match flock(file, operation) {
         Err(Errno::WOULDBLOCK) => Err(DiskError::InUse(path.to_owned())),
-        // Not all file systems have locks.
+        // Not all file systems support locks.
         Ok(()) | Err(_) => Ok(()),
     }
 }
@@ -184,7 +184,7 @@ impl BackingImages {
         Ok(FormatAccess::new(image))
     }
 
-    /// Records an image as the backing image of the last one, and locks it.
+    /// Records an image as the backing image of the image recorded last, and locks it.
     fn enter(&mut self, path: &Path) -> Result<(), DiskError> {
         let place = std::fs::canonicalize(path)?;
         if self.opened.contains(&place) {
