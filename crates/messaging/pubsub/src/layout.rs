@@ -13,7 +13,7 @@ pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) const INLINE_BYTES: usize = INLINE_WORDS * 8;
 /// [`INLINE_BYTES`] in 64-bit words.
 pub(crate) const INLINE_WORDS: usize = 6;
-/// Replaces the number of a slot if the message is in its entry.
+/// The slot number of a message that is in its entry instead of a slot.
 pub(crate) const INLINE: u32 = u32::MAX;
 /// The largest number of samples that a subscriber can keep.
 pub(crate) const MAX_HELD: u32 = 32;

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 
 /// A descriptor in the send queue of the VI, which completes them in order.
 pub(crate) enum Posted {
-    /// A frame in a slot. `intent` is reported when it is sent.
+    /// A frame in a slot. `intent` is reported when the frame has been sent.
     Frame { slot: usize, length: usize, intent: Option<Intent> },
     /// An RDMA read of a pull; `is_last` if no other read of the pull follows.
     Read { pull: usize, is_last: bool },
