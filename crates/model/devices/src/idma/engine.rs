@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 /// The event that a request awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
-    /// Its data, to be written to the in-core store next.
+    /// The arrival of its data, which is then written to the in-core store.
     Arriving,
-    /// Its write to become visible.
+    /// The time at which its write becomes visible.
     Writing,
 }
 

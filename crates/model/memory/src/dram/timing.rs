@@ -91,7 +91,7 @@ const QUEUE_ENTRIES: u32 = 32;
 pub struct Timing {
     /// Channels; in DDR5, sub-channels.
     pub channels: u32,
-    /// Consecutive bytes in one channel.
+    /// The number of consecutive bytes in one channel, after which the next channel follows.
     pub interleave_bytes: u64,
     /// Ranks of a channel.
     pub ranks: u32,
