@@ -72,7 +72,7 @@ fn the_best_pair_is_on_the_nics_socket_without_the_cpu_that_is_offline() {
     assert_eq!((ranking[0].pair, ranking[0].class), (Pair { flow: 4, application: 5 }, Class::SharedCache));
 }
 
-/// Its queues cannot stay near it.
+/// The queues of such a NIC cannot stay near it.
 #[test]
 fn a_nic_whose_node_has_no_cpu_online_is_noted() {
     let folder = host();

@@ -172,7 +172,7 @@ fn a_limit_that_no_counter_shows_is_not_named_and_a_full_link_is() {
     assert!(full.pairs.iter().all(|pair| pair.bottleneck.limit == Limit::Link));
 }
 
-/// As between veths, which report 10 Gb/s.
+/// The link is like one between veths, which report 10 Gb/s.
 #[test]
 fn a_nominal_rate_without_a_counted_link_limits_nothing() {
     let mut results = results(|_| 38.0, |_| (0.5, 0.3));
