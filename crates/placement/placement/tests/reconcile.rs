@@ -403,7 +403,7 @@ fn a_domain_under_another_name_is_found_and_keeps_others_off_its_cpus() {
     assert!(fixture.hypervisor.domains()["renamed"].running);
 }
 
-/// It was running before its database got an identity.
+/// The domain was running before its database got an identity.
 #[test]
 fn a_domain_that_names_no_database_is_kept() {
     let mut fixture = fixture();
