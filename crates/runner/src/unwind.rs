@@ -112,7 +112,7 @@ impl Unwinder {
         None
     }
 
-    /// Takes up the present mappings.
+    /// Reads the current mappings of the process.
     fn refresh(&mut self, process: &Process) {
         let symbols = Symbols::of(process);
         let files = &mut self.files;
