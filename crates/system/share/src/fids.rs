@@ -35,7 +35,7 @@ pub struct Fids {
     fids: BTreeMap<u32, Fid>,
     /// The maximum number of fids, each of which has up to two descriptors.
     max_fids: usize,
-    /// The bytes that listings take.
+    /// The bytes of memory that listings occupy.
     listed_bytes: usize,
 }
 
