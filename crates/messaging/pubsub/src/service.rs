@@ -37,7 +37,7 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Messages below have been consumed.
+    /// The subscriber has consumed all messages with numbers below the result.
     pub(crate) fn consumed(&self, published: u64) -> u64 {
         let claimed = self.control.words().consumed.load(Ordering::Acquire).min(published);
         self.floor.fetch_max(claimed, Ordering::Relaxed).max(claimed)

@@ -93,7 +93,7 @@ impl Nic {
         let (base, length) = (memory.base() as u64, bytes as u64);
         debug_assert!(memory.length() >= bytes);
         let region = self.insert(base, length, attributes, Some(memory.clone()))?;
-        // After the registration, in which a provider may replace the pages.
+        // Apply the options after the registration, in which a provider may replace the pages.
         options.apply(&*memory)?;
         Ok(region)
     }

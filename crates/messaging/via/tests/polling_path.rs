@@ -122,7 +122,8 @@ fn play(role: &str, name: &str) {
         let received = vi.receive_done().unwrap_or_else(|| panic!("a notification without a completion"));
         assert!(received.is_success());
     };
-    // In the slot, through the arena, and fetched from the sender's mapped memory.
+    // Sizes of messages that are in the slot, that pass through the arena, and that are fetched from the sender's
+    // mapped memory.
     const SIZES: [usize; 5] = [8, 48, 1000, 7000, 200_000];
     let rounds = |count: usize| {
         for round in 0..count {

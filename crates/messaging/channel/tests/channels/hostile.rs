@@ -184,7 +184,7 @@ proptest! {
         for (kind, credits, total, id, payload) in frames {
             let mut frame = frame(FrameKind::Message, credits, total, id, &payload);
             frame[0] = kind;
-            // Now and then a frame that is too short.
+            // Some frames are too short.
             if cut < 8 {
                 frame.truncate(cut + 10);
             }

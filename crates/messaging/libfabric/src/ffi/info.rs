@@ -378,7 +378,7 @@ unsafe fn is_name(name: *const c_char) -> bool {
     name.is_null() || unsafe { CStr::from_ptr(name) } == NAME
 }
 
-/// A copy in memory of the C library, with zero bytes after it.
+/// A copy in memory that the C library allocates, with zero bytes after it.
 fn allocated<T: Copy>(value: T) -> *mut T {
     // SAFETY: the memory is large enough and aligned for any type.
     unsafe {
@@ -390,7 +390,7 @@ fn allocated<T: Copy>(value: T) -> *mut T {
     }
 }
 
-/// A copy of the bytes in memory of the C library; null if there are none.
+/// A copy of the bytes in memory that the C library allocates; null if there are no bytes.
 fn allocated_bytes(bytes: Option<&[u8]>) -> *mut u8 {
     let Some(bytes) = bytes else { return std::ptr::null_mut() };
     // SAFETY: the memory is large enough.

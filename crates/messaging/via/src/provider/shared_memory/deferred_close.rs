@@ -267,7 +267,8 @@ mod tests {
             assert!(Instant::now() < end, "an honest user's descriptors stay open behind another's");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // They are no longer counted. The rest of the slow user's objects is still waiting.
+        // The descriptors of the other users are no longer counted. The rest of the slow user's objects is still
+        // waiting.
         assert!(!is_closed(&behind));
         drop(others);
         assert!((0..300).all(|user| (0..10).all(|_| quota.open(71_000 + user).is_ok())));

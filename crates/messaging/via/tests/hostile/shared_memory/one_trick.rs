@@ -266,7 +266,7 @@ fn a_user_with_descriptors_to_be_closed_can_neither_send_more_nor_connect() {
     }
     hostile.await_end();
     target.vi.disconnect().unwrap();
-    // These were received before the limit was exceeded; the connection itself was the first of four.
+    // The refused exports were received before the limit was exceeded. The connection itself was the first of four.
     let refused = provider.take_refusals();
     assert!(refused.len() >= 4 && refused.len() < 16, "{refused:?}");
     let answer = connect_socket(&target.name).map(|mismatch| {
