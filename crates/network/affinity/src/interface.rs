@@ -181,7 +181,7 @@ fn irqs(host: &dyn Host, name: &Interface) -> Vec<Irq> {
         numbers = all.iter().filter(|(_, action)| of_name(action)).map(|(number, _)| *number).collect();
     }
     numbers.sort_unstable();
-    // In reverse, so that the first of several lines with one number remains.
+    // Insert in reverse order, so that the first of several lines with the same number remains.
     let actions: HashMap<u32, &String> = all.iter().rev().map(|(number, action)| (*number, action)).collect();
     let irq = |number: u32| {
         let action = actions.get(&number).map(|action| action.to_string());

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 pub const FORMAT_VERSION: u32 = 2;
 /// Maximum size of a journal in bytes.
 const MAX_BYTES: u64 = 64 << 20;
-/// How long a lock may outlive its killed owner: a child inherits it until it executes its program.
+/// How long a lock may outlive its killed owner: a child of the owner inherits the lock until it executes its program.
 const INHERITED_LOCK_LIMIT: Duration = Duration::from_secs(5);
 const HEIR_DELAY: Duration = Duration::from_millis(10);
 /// Start of every journal.

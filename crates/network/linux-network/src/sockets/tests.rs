@@ -30,7 +30,7 @@ fn a_connection_of_this_process_is_found_with_its_inode_and_bytes() {
 fn udp_sockets_are_found_with_their_drops_connected_or_not() {
     let [one, other] = [0, 1].map(|_| std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
     one.connect(other.local_addr().unwrap()).unwrap();
-    // More than the receive buffer of `other`, which does not read.
+    // Send more than fits into the receive buffer of `other`, which does not read.
     for _ in 0..2000 {
         one.send(&[0; 4000]).unwrap();
     }

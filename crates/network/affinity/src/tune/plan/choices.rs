@@ -265,7 +265,7 @@ fn distribute(near: &mut [f64], (cpus, weight): (&Rc<Cpus>, f64)) {
     cpus.list.iter().for_each(|cpu| near[*cpu] += part);
 }
 
-/// Minimum gain for moving an object: one class for a twentieth of its own bytes.
+/// Minimum gain for moving an object: an improvement by one class for a twentieth of the object's bytes.
 pub fn least_gain(weight: f64) -> f64 {
     (super::MARGIN * weight).max(1e-6)
 }
