@@ -354,7 +354,8 @@ impl Allocator {
                 // Another request has moved or deleted the virtual machine in between.
                 continue;
             }
-            // Its current placements are ignored for its groups. The host is down, so no decision uses them.
+            // The virtual machine's current placements are ignored for its groups. The host is down, so no decision
+            // uses them.
             for place in vm.placement.iter().chain(&vm.target) {
                 self.scheduler.release(place)?;
             }

@@ -1,5 +1,6 @@
-//! Expected lifetimes of virtual machines. A virtual machine that outlives its expectation is expected to live twice as long
-//! as expected so far, and so on: lifetimes are heavy-tailed, so the longer it has lived, the longer it will.
+//! Expected lifetimes of virtual machines. Whenever a virtual machine outlives its expected lifetime, the expectation
+//! doubles. Lifetimes are heavy-tailed: the longer a virtual machine has lived, the longer it will probably continue to
+//! live.
 //!
 //! Source: Ling et al., "LAVA" (MLSys 2025): lifetime classes that grow geometrically, and lifetimes predicted anew for virtual
 //! machines that outlive them.

@@ -142,7 +142,7 @@ impl Scheduler {
         }
     }
 
-    /// Restricts decisions to a randomly drawn partition of the hosts as long as one of them fits. Without it,
+    /// Restricts decisions to a randomly drawn partition of the hosts as long as one of them fits. Without a partition,
     /// schedulers that share a store all prefer the same hosts and conflict at commit.
     pub fn use_one_partition(&mut self) {
         self.part =
@@ -306,7 +306,7 @@ impl Scheduler {
         let no_fit = |hosts: usize| NoPlacement::NoFit { hosts };
         let hosts = self.inventory.len().saturating_sub(1);
         let Some(at) = self.inventory.find(&own.host) else { return Err(no_fit(hosts)) };
-        // Its own placement is not treated as another member of its groups.
+        // The virtual machine's own placement is not treated as another member of its groups.
         self.release(own).map_err(|_| no_fit(hosts))?;
         let status = self.inventory.hosts[at].status;
         self.set_status(&own.host, HostStatus::Draining);

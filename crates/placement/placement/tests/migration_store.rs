@@ -195,7 +195,7 @@ fn either_host_of_a_migration_may_die() {
         assert!(why(store.force_delete(a.id)).contains("force-down"), "it runs on h1");
         store.end_migration(a.id, Some("its target died")).unwrap();
         store.set_host_status("h2", HostStatus::Up, false).unwrap();
-        // On the source: both placements are released, and the virtual machine restarts.
+        // The source host dies: both placements are released, and the virtual machine restarts.
         store.set_host_status("h1", HostStatus::ForcedDown, false).unwrap();
         one.apply_changes().unwrap();
         let evacuated = one.evacuate(b.id).unwrap();

@@ -179,8 +179,8 @@ fn lost_resources_stay_reserved_and_are_not_allocated_to_others() {
             let cpu = placed.cells[0].cpus[0];
             assert!(cpus.contains(&cpu), "CPU {cpu} is gone: {:?}", kept.lost);
         }
-        // It allocates no lost CPU after the reservations are released either, as long as the host is not described
-        // again.
+        // The scheduler allocates no lost CPU after the reservations are released either, as long as the host is not
+        // described again.
         for place in &placements {
             scheduler.release(place).unwrap();
         }

@@ -71,7 +71,7 @@ impl Fixture {
             0 => drop(self.place(&exclusive("a"))),
             1 => drop(self.place(&Request { memory: preferred, ..Request::new("b", 6, 40_000) })),
             2 => drop(self.place(&Request { cpu: CpuPolicy::None, ..Request::new("c", 2, 512) })),
-            // On the nodes of the others: the ones that share CPUs must be repinned.
+            // The new virtual machine is on the nodes of the others. Those that share CPUs must be repinned.
             4 => drop(self.place(&exclusive("d"))),
             6 | 8 => {
                 let name = if step == 6 { "a" } else { "b" };
@@ -281,7 +281,8 @@ fn a_manually_paused_undefined_or_throttled_domain_is_found_and_repaired() {
         (d.paused, d.transient) = (Some("user".into()), true);
         d.cpu_limits.insert("quota".into(), 1000).is_none()
     });
-    // Not paused by a user: a resume would only pause it again or lose its writes.
+    // The hypervisor has paused the domain, not a user. After a resume, the domain would only pause again or lose its
+    // writes.
     fixture.hypervisor.tamper(&b, |d| d.paused.replace("I/O error".into()).is_none());
     let found = audit(&*fixture.store, &mut fixture.hypervisor, &fixture.host).unwrap();
     let kinds: Vec<What> = found.iter().map(|f| f.what).collect();

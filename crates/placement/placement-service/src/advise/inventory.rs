@@ -125,7 +125,7 @@ fn proxmox(text: &str) -> Result<Inventory, String> {
             Resource::Qemu { vmid, name, node, status, maxcpu, maxmem, template: 0 }
                 if status == "running" =>
             {
-                // As a float, because Proxmox allows a fraction of a CPU as limit.
+                // The field is a float, because Proxmox permits a limit that is not a whole number of CPUs.
                 let vcpus = maxcpu.ceil().clamp(0.0, f64::from(u32::MAX)) as u32;
                 let memory_mib = maxmem.div_ceil(1 << 20);
                 vms.push(ListedVm { id: vmid.to_string(), name, host: Some(node), vcpus, memory_mib });

@@ -37,7 +37,7 @@ impl MemoryReserve {
             let usual = MAX_DEFAULT_MIB.min(mib / 8);
             let reserve = match self {
                 Self::Usual => usual,
-                // In 128 bits, because the product may exceed 64.
+                // Multiply in 128 bits, because the product may exceed 64 bits.
                 Self::Host(all) => {
                     (u128::from(*all) * u128::from(mib)).div_ceil(u128::from(total.max(1))) as u64
                 }

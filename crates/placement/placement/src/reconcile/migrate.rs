@@ -171,7 +171,7 @@ impl Agent<'_> {
                 self.is_done(id, removed)?;
             }
             Outgoing::Gone => {
-                // Its memory is lost, so it restarts on the host where it was before.
+                // The memory of the virtual machine is lost, so it restarts on the host where it was before.
                 self.end_migration(id, Some(&format!("{problem}; its domain had disappeared")))?;
             }
         }

@@ -55,7 +55,7 @@ impl SqlStore {
         Ok(Self { connections: Arc::new(connections), actor: None })
     }
 
-    /// Records where the time of each change goes from now on. Returns the times recorded so far.
+    /// From now on, records how long each phase of a change takes. Returns the times recorded so far.
     pub fn record_times(&self) -> Vec<ChangeTimes> {
         self.connections.writer.record_times()
     }
