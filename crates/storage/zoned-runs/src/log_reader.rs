@@ -1,8 +1,8 @@
 //! Reads the log back, and distinguishes a torn end from damage.
 //!
-//! A power cut leaves the write pointer of a zone at the first lost block, so a part that lies before it was written completely: if it cannot be
-//! read, it is damaged. Only the last part can be torn. Batches are numbered consecutively, so the parts on both sides of damage show which batches
-//! are lost.
+//! A power cut leaves the write pointer of a zone at the first lost block, so each part before the write pointer was
+//! written completely: if such a part cannot be read, it is damaged. Only the last part can be torn. Batches are
+//! numbered consecutively, so the parts on both sides of damage show which batches are lost.
 
 use crate::batch::Batch;
 use crate::error::{Error, LostBatches, Result, damaged};

@@ -24,7 +24,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Settings with `cache_bytes` of cache, a write buffer of half of that, but 1 to 128 MiB, and durability with each batch.
+    /// Settings with `cache_bytes` of cache, a write buffer of half of that within 1 to 128 MiB, and durability with
+    /// each batch.
     pub fn with_cache(cache_bytes: u64) -> Self {
         let write_buffer_bytes = (cache_bytes / 2).clamp(1 << 20, 128 << 20);
         Self { cache_bytes, write_buffer_bytes, durability: Durability::EachBatch }

@@ -14,8 +14,8 @@ use longma_zoned::map::Direction;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// A copy-on-write B+-tree for 8-byte keys and values, which uses only sequential zones. Every node goes to the zone
-/// with the most free blocks.
+/// A copy-on-write B+-tree for 8-byte keys and values, which uses only sequential zones. Every node is written to the
+/// zone with the most free blocks.
 #[derive(Clone)]
 pub struct CowTree<D> {
     pub(super) space: Space<D>,

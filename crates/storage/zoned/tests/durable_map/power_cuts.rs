@@ -142,7 +142,7 @@ fn a_power_cut_anywhere_loses_no_acknowledged_batch_and_applies_none_partially()
             seed,
         };
         images += survives_every_cut(work, 6);
-        // So few conventional blocks that nodes go to sequential zones, which must be collected.
+        // There are so few conventional blocks that nodes are written to sequential zones, which must be collected.
         images += survives_every_cut(
             Work { zones: (24, 1, 12), keys: 700, batches: 150, deletions: 10, ..work },
             5,
