@@ -51,8 +51,8 @@ pub(crate) enum Found {
     Nothing,
     /// All of its data is available from this cycle on.
     Data(u64),
-    /// The data is partially in stores in flight, or in several of them: the load waits until they are in the cache, at
-    /// this cycle.
+    /// Only a part of the data is in a store in flight, or several stores have parts of it. The load waits until these
+    /// stores are in the cache, at this cycle.
     Part(u64),
 }
 
