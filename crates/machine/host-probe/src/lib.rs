@@ -40,11 +40,11 @@ pub enum MeasureError {
 pub struct Bandwidths {
     /// Number of threads.
     pub threads: u32,
-    /// The bandwidth of reading.
+    /// Bandwidth of reading.
     pub read: u64,
-    /// The bandwidth of copying: bytes read and bytes written.
+    /// Bandwidth of copying: bytes read and bytes written.
     pub copy: u64,
-    /// The bandwidth of STREAM's triad.
+    /// Bandwidth of STREAM's triad.
     pub triad: u64,
 }
 
