@@ -282,7 +282,7 @@ impl Wire {
 /// The connection that a frame from the program belongs to, by its destination port. The first sender rejects frames of
 /// no connection.
 fn flow_of(frame: &Frame) -> usize {
-    // After the Ethernet header of 14 bytes and the IPv4 header of 20 bytes.
+    // The destination port is 2 bytes after the Ethernet header of 14 bytes and the IPv4 header of 20 bytes.
     let port = frame.bytes().get(36..38).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
     port.checked_sub(SENDER.port).map_or(0, usize::from)
 }
