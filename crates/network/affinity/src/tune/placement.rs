@@ -90,7 +90,7 @@ pub enum Change {
 #[derive(Clone)]
 pub struct Placement<'a> {
     pub layout: &'a Layout<'a>,
-    /// Changing it changes the costs from then on.
+    /// A change of the scale affects only costs that are computed later.
     pub scale: Scale,
     pub queues: Vec<Option<Cpu>>,
     pub threads: Vec<Rc<Cpus>>,
@@ -106,7 +106,7 @@ pub struct Placement<'a> {
     /// queues without flows.
     on_cpu: Vec<Vec<usize>>,
     idle_on_cpu: Vec<usize>,
-    /// Sum and maximum of their weights.
+    /// For each CPU, the sum and the maximum of the weights of its queues.
     crowds: Vec<(f64, f64)>,
     /// Number of queues on each core, and the maximum of their weights.
     on_core: Vec<(usize, f64)>,
@@ -114,7 +114,7 @@ pub struct Placement<'a> {
 
 impl Model {
     /// Cost of a placement. 0 if every flow shares a cache but no core with its application and is close to its NIC, no
-    /// core takes two queues, and no CPU is full.
+    /// core has two queues, and no CPU is full.
     pub fn measure(&self, assignment: &Assignment) -> f64 {
         Placement::of(&Layout::of(self), assignment).cost()
     }

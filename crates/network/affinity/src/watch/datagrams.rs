@@ -17,7 +17,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 const MAX_SOCKETS: usize = 256;
 /// Bytes of the largest datagram, also after several were merged (GRO).
 const MAX_DATAGRAM: f64 = 65_535.0;
-/// Fraction of TCP's data that its headers and acknowledgements add at the most, with packets of 1500 bytes.
+/// Fraction of TCP's data that its headers and acknowledgements add at most, with packets of 1500 bytes.
 const TCP_HEADERS: f64 = 0.1;
 
 /// Counters at one time.
@@ -43,7 +43,7 @@ pub(super) fn of(host: &dyn Host, nics: &[Nic], by_address: &HashMap<IpAddr, Int
     let mut flows = Vec::new();
     let mut dropped = HashMap::new();
     for socket in &sockets {
-        // A socket that receives on all interfaces counts for the first.
+        // A socket that receives on all interfaces is assigned to the first one.
         let interface = match socket.local.ip().is_unspecified() {
             true => nics.first().map(|nic| &nic.name),
             false => by_address.get(&socket.local.ip()),
