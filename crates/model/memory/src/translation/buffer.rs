@@ -147,7 +147,8 @@ impl Scanned {
 
 /// Sets with many ways: lookup by hash table, victim by time of last use. Each set keeps its entries sorted by the time
 /// of last use as of `ordered_at`. Entries used since then are younger than all others, so the LRU entry is the next in
-/// this order that has not been used since. When the order is exhausted, it is sorted again.
+/// this order that has not been used since. When all entries of this order have been examined, the entries are sorted
+/// again.
 #[derive(Clone, Debug)]
 struct Hashed {
     entries: Vec<ListedEntry>,
