@@ -23,13 +23,14 @@ const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
 const _: () = assert!(usize::BITS == 64, "the numbers of handles need 40 bits");
 
 /// How long destroying an object waits for calls by other threads. No call takes that long, even on a machine so busy
-/// that threads stop for seconds. Only a thread that disappears within a call does; the object is then leaked.
+/// that threads stop for seconds. If a thread has disappeared within a call, the wait ends after this time, and the
+/// object is leaked.
 const DESTROY_TIMEOUT: Duration = Duration::from_secs(10);
 
 struct Slot<T> {
     /// The current handle of the object; 0 if the slot is empty.
     handle: AtomicUsize,
-    /// From `Arc::into_raw`.
+    /// A pointer from `Arc::into_raw`.
     object: AtomicPtr<T>,
 }
 
@@ -132,7 +133,7 @@ impl<T: Send + Sync + 'static> Table<T> {
         });
         match attempt {
             Ok(Some(outcome)) => outcome,
-            // Nested in another call, or during thread exit.
+            // The call is nested in another call, or the thread is exiting.
             _ => {
                 let object = self.shared(std::ptr::without_provenance_mut(handle))?;
                 act.take().map(|act| act(&object))

@@ -51,7 +51,7 @@ pub struct Parameters {
     pub page_bytes: u32,
     /// The clock of the host's processors, Hz.
     pub host_hz: u64,
-    /// The latency of a cache miss on the host, paid when it sees a new completion.
+    /// The latency of a cache miss on the host, which the first read of a new completion costs.
     pub memory_latency: Duration,
     /// The latency of the switch and both cables.
     pub path_latency: Duration,
