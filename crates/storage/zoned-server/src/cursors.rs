@@ -23,7 +23,7 @@ pub(crate) struct Cursors(Mutex<Positions>);
 
 impl Default for Cursors {
     fn default() -> Self {
-        // Small enough for clients that store cursors as floating-point numbers.
+        // The numbers are small enough for clients that store cursors as floating-point numbers.
         let last = RandomState::new().hash_one(std::process::id()) >> 12;
         Self(Mutex::new(Positions { last, keys: HashMap::new(), order: VecDeque::new() }))
     }
