@@ -40,9 +40,9 @@ const NEVER: u64 = u64::MAX;
 pub(crate) struct Published {
     /// The time of the next device event in picoseconds.
     next: AtomicU64,
-    /// The time at which a file first became ready, if that was not taken yet.
+    /// The time at which a file first became ready, until the scheduler takes it.
     ready: AtomicU64,
-    /// The core that was interrupted then.
+    /// The core that was interrupted at that time.
     interrupted: AtomicUsize,
 }
 

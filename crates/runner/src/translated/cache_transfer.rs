@@ -16,7 +16,7 @@ use crate::cores::Cores;
 /// that no other run does.
 const MAX_TOTAL_PER_NEW: u64 = 100;
 
-/// The cache holds at most 1/8 of the code area's size. Beyond that, it is discarded.
+/// The cache has at most 1/8 of the code area's size. A larger cache is discarded.
 const MAX_OF_ROOM: u64 = 8;
 
 const WORD_BYTES: u64 = 4;
