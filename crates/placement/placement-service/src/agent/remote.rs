@@ -83,7 +83,7 @@ impl AgentStore for RemoteStore {
         self.client.get(&path).map_err(|error| service(&error))
     }
 
-    /// The path names the host.
+    /// The path of the request names the host.
     fn host_vms(&self, _host: &str) -> Result<Vec<Vm>> {
         self.own_vms()
     }
