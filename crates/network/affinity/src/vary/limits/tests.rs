@@ -12,7 +12,7 @@ fn a_value_outside_the_interfaces_range_is_named_with_its_limit() {
     let limit_error = |host: &FakeHost, text: &str| beyond(host, &nic, &variants(&[text.parse().unwrap()]));
     assert_eq!(limit_error(&host, "mtu=1500,99999"), None, "no remark");
     host.packet_sizes = Some(68..=9600);
-    // IPv6 on another interface.
+    // IPv6 is enabled on another interface.
     host.put("proc/net/if_inet6", "fe80000000000000000000000000000a 02 40 20 80 eth2");
     host.put_driver("eth1", DriverProperty::MaxRxRing, 4096);
     host.put_driver("eth1", DriverProperty::TsoMaxSize, 185_000);
