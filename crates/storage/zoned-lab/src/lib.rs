@@ -1,5 +1,5 @@
 //! Tools to study `longma-zoned`: the published trees, a drive model in simulated time, YCSB workloads with a
-//! benchmark, and a soak test. None of it is needed to use the map.
+//! benchmark, and a soak test. The map itself does not need this crate.
 
 pub mod bench;
 mod modelled;

@@ -292,7 +292,7 @@ impl StateLog {
         write_pointer_table::write(backing, &self.layout, table, changed, is_stale, zone)
     }
 
-    /// Discards a zone from a block on. Returns whether it reads as zeros then.
+    /// Discards a zone from a block on. Returns whether that part of the zone reads as zeros afterwards.
     fn discard_from(
         &self,
         backing: &Backing,
