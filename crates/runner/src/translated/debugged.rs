@@ -62,7 +62,7 @@ pub(super) struct DebuggedThread<'a> {
     pub is_at_source: bool,
     /// The number of reported code changes when the thread last continued.
     pub noted: u64,
-    /// The thread is at a source address, which the interpreter looks up.
+    /// Set if the thread is at a source address that the interpreter looks up.
     pub interpretation: Option<Interpretation>,
 }
 
