@@ -49,7 +49,7 @@ struct SavedRegisters {
 
 impl From<&State> for SavedRegisters {
     fn from(state: &State) -> Self {
-        // Without `..`, so that a new register is not forgotten.
+        // The pattern has no `..`, so that a new register is not forgotten.
         let State { x, v, pc, fcc, fcsr, reservation, lbt } = state;
         let Reservation { address, value, neighbour } = *reservation;
         let ExtendedFlags { scratch, eflags, top, stack_mode } = *lbt;
