@@ -63,7 +63,7 @@ fn a_flow_and_its_reader_move_to_two_cores_of_the_nics_socket_and_settings_are_r
     let (flow, reader) = (work.watch.observe(&host).queues[0].cpu.unwrap(), host.thread_cpus(7).unwrap());
     assert!(flow < 2 && reader.iter().all(|cpu| cpu < 2 && cpu != flow), "{flow} {reader}");
     assert!(decisions.iter().any(|decision| decision.why.contains("one CPU for both")), "{decisions:?}");
-    // Nothing more is changed, however long it runs.
+    // Nothing more is changed, however long the tuner runs.
     host.put("proc/7/task/7/stat", &stat("reader", 50, reader.iter().next().unwrap()));
     let more = work.observe(30, Some(&mut journal));
     assert!(more.is_empty(), "{more:?}");
