@@ -356,7 +356,8 @@ pub enum WakeSource {
     },
     /// A file descriptor that becomes readable when there is an event. It stays open as long as the link.
     Readable(RawFd),
-    /// No object: the thread must keep polling. (A modelled NIC, whose time advances only while it is polled.)
+    /// No object: the thread must keep polling. A modelled NIC needs this, because its time advances only while it is
+    /// polled.
     None,
 }
 
