@@ -11,7 +11,7 @@ use std::ops::RangeBounds;
 
 /// A type that can be stored as a value.
 ///
-/// Implement it for own types with any serialization format:
+/// Implement the trait for your own types with any serialization format:
 ///
 /// ```
 /// # use std::borrow::Cow;

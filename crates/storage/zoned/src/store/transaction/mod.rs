@@ -31,7 +31,7 @@ pub struct Transaction<D> {
     store: Store<D>,
     snapshot: Snapshot<D>,
     writes: Writes,
-    /// Recorded by reads, which borrow the transaction shared.
+    /// The reads so far, in a cell, because reads borrow the transaction shared.
     reads: RefCell<Reads>,
 }
 
