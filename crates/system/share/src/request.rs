@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use crate::wire::{Fields, HEADER};
 
-/// The number of names in a walk.
+/// The maximum number of names in a walk.
 const MAX_NAMES: usize = 16;
 
 /// A message: its header, and the unparsed fields.
