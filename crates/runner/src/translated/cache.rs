@@ -241,7 +241,7 @@ mod tests {
         let loaded = one.read().unwrap();
         assert_eq!((&loaded.units.words[..], &loaded.code[..]), (&[3; 1000][..], &[6; 1000][..]));
         assert!(file(&folder, "a", "2").read().is_none() && file(&folder, "b", "1").read().is_none());
-        // The boundaries between parts matter.
+        // The boundaries between the parts of `program` affect the name.
         let of = |program: &[&str]| {
             let program: Vec<&OsStr> = program.iter().map(OsStr::new).collect();
             CacheFile::of(&folder, &program, &[]).unwrap().name

@@ -186,7 +186,7 @@ fn a_nominal_rate_without_a_counted_link_limits_nothing() {
 fn runs_with_different_limits_have_none_in_common() {
     let mut results = results(|_| 38.0, |_| (0.5, 0.3));
     results.samples.retain(|sample| sample.pair == Pair { flow: 0, application: 1 });
-    // Their mean, 97.3 %, would count as full.
+    // The mean of these shares, 97.3 %, would count as full.
     for (sample, share) in results.samples.iter_mut().zip([0.96, 1.0, 0.96]) {
         sample.kernel.link_share = Some(share);
     }
@@ -215,7 +215,7 @@ fn a_polling_application_is_not_the_limit_because_its_cpu_is_busy() {
     let polling = limits(&results);
     assert!(polling.iter().all(|found| found.limit == Limit::Unknown), "{polling:?}");
     assert!(polling[0].evidence.contains("poll while they wait"), "{polling:?}");
-    // The same if a setting of the host enables busy polling.
+    // The result is the same if a setting of the host enables busy polling.
     for sample in &mut results.samples {
         (sample.variant, sample.kernel.is_busy_polling) = (Default::default(), true);
     }

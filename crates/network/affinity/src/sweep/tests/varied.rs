@@ -64,7 +64,7 @@ fn values_of_napi_instances_are_restored_after_the_settings_that_replace_them() 
     let mut next = 3;
     bench
         .run("echo 1", 2, &mut |_, _, _| {
-            // Behaves like a driver that recreates its instances.
+            // The host behaves like a driver that recreates its instances.
             bench.host.put_napi(vec![instance(next, 0), instance(next + 1, 0)]);
             next += 2;
         })
