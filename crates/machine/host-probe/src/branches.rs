@@ -35,7 +35,7 @@ pub fn mispredict_ps(effort: &Effort) -> u64 {
 fn run_ns(bits: &[u8]) -> u64 {
     let began = Instant::now();
     for bit in black_box(bits) {
-        // Code that the compiler cannot make branch-free.
+        // The compiler cannot make this code branch-free.
         if *bit != 0 {
             black_box(bit);
         }

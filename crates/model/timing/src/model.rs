@@ -192,9 +192,10 @@ impl TimingModel {
         self.program().counts()
     }
 
-    /// Keeps counts of every single instruction from now on, for [`instructions_of_blocks`](Self::instructions_of_blocks).
-    /// This changes no result, but takes several times as long in an in-order model, which then memoizes nothing, and
-    /// about 100 bytes for each instruction of the program that runs.
+    /// Keeps counts of every single instruction from now on, for
+    /// [`instructions_of_blocks`](Self::instructions_of_blocks). This changes no result. It needs about 100 bytes for
+    /// each instruction of the program that runs, and makes an in-order model several times slower, because the model
+    /// then memoizes nothing.
     pub fn count_instructions(&mut self) {
         let log = Some(InstructionLog::default());
         match &mut self.0 {

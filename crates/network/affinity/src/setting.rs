@@ -1,4 +1,5 @@
-//! The settings of a host that this crate may change. It writes nothing else. `journal` records and restores them.
+//! The settings of a host that this crate may change. The crate writes nothing else to the host's files. `journal`
+//! records and restores the settings.
 //!
 //! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS),
 //! ABI/testing/sysfs-class-net.
@@ -75,7 +76,7 @@ pub enum Setting {
     BusyPoll,
     /// Frequency governor of a CPU.
     Governor(u32),
-    /// A driver's offload, ring size, interrupt delay, or another of its numbers.
+    /// An offload, a ring size, an interrupt delay or another numeric property of a driver.
     Driver {
         /// The interface.
         interface: Interface,
@@ -131,7 +132,7 @@ impl fmt::Display for Interface {
 }
 
 impl Setting {
-    /// Path of its file, relative to the root; `None` if it has none.
+    /// Path of the setting's file, relative to the root; `None` if the setting has no file.
     pub fn path(&self) -> Option<String> {
         let queue = |interface: &Interface, kind: &str, queue: &u32, file: &str| {
             Some(format!("sys/class/net/{interface}/queues/{kind}-{queue}/{file}"))
@@ -289,8 +290,8 @@ impl Setting {
         )
     }
 
-    /// Returns whether other settings of the interface replace its value. It is recorded before they are changed, and
-    /// restored after them.
+    /// Returns whether a change of another setting of the interface overwrites this one. Such a setting is recorded
+    /// before the others are changed, and restored after them.
     pub fn follows_others(&self) -> bool {
         matches!(self, Self::Napi(_) | Self::QueueDelays(_))
     }

@@ -130,7 +130,7 @@ mod tests {
         assert!(of("f0").is_changeable && !of("f0").is_requested && !of("f0").is_active);
         assert!(of("f2").is_changeable && of("f2").is_requested && of("f2").is_active);
         assert!(of("f35").is_changeable && of("f35").is_requested && !of("f35").is_active);
-        // A kernel with fewer blocks than names.
+        // The kernel returns fewer blocks than the names need.
         words[1] = 1;
         assert_eq!(read(named(36), &words).len(), 31);
     }

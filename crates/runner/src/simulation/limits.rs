@@ -12,7 +12,7 @@ use crate::{EarlyStop, StopReason};
 /// The largest number of instructions that one trace word represents: those of a block without memory accesses.
 const INSTRUCTIONS_A_WORD: u64 = 64;
 
-/// When a run ends before its program.
+/// The conditions under which a run ends before its program does.
 #[derive(Clone, Default)]
 pub struct Limits {
     /// The number of counted instructions, up to the end of a basic block; `None` for all.

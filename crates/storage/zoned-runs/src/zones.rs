@@ -10,7 +10,7 @@ pub enum Role {
     Free,
     Log,
     Tables,
-    /// Worn out: it takes no writes. It may still hold tables.
+    /// The zone is worn out and accepts no writes. It may still contain tables.
     Unusable,
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 /// The number of VIs that a completion queue polls even if they have no traffic. Polling more VIs costs more than a
 /// notification by the provider's thread.
 const MIN_POLLED: usize = 8;
-/// The number of consecutive polls without a notification after which a VI is parked, if there are more than
-/// [`MIN_POLLED`].
+/// The number of consecutive polls without a notification after which a VI is parked, if the queue polls more than
+/// [`MIN_POLLED`] VIs.
 const MAX_EMPTY_POLLS: u32 = 512;
 
 /// A work queue of a VI.

@@ -6,7 +6,7 @@ use longma_linux_network::queue_coalescing::WORDS;
 use std::collections::BTreeMap;
 use std::io;
 
-/// All numbers of each queue, as JSON.
+/// Returns the coalescing parameters of each queue, as JSON.
 ///
 /// # Errors
 /// The error of the operating system: EOPNOTSUPP if the driver has one value for all queues.
@@ -21,7 +21,7 @@ pub(super) fn read(host: &dyn Host, interface: &str) -> io::Result<String> {
     Ok(serde_json::to_string(&all)?)
 }
 
-/// Writes the numbers of the queues that differ.
+/// Writes the parameters of each queue whose current parameters differ from those in `text`.
 ///
 /// # Errors
 /// The error of the operating system; `InvalidInput` for another text.

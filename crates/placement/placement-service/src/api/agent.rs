@@ -168,7 +168,7 @@ pub(crate) async fn change(
     }
     let changed = state.with(move |state| {
         let store = state.store.on_behalf_of(&caller.name);
-        // Report it as unknown, so that an agent learns nothing about other hosts' virtual machines.
+        // Report a virtual machine of another host as unknown, so that an agent learns nothing about it.
         let check_is_on_host = |id| match state.store.vm(id) {
             Ok(vm) if vm.placement.as_ref().is_some_and(|p| p.host == host) => Ok(()),
             _ => Err(StoreError::Unknown { what: format!("virtual machine {id} on this host") }),

@@ -78,7 +78,7 @@ impl Virsh {
         Self { uri: uri.into(), shutdown_deadline: ShutdownDeadline::default() }
     }
 
-    /// The same for another libvirtd.
+    /// Returns a copy that connects to the libvirtd at `uri`.
     pub fn at(&self, uri: &str) -> Self {
         Self { uri: uri.into(), ..self.clone() }
     }
@@ -104,7 +104,7 @@ impl Virsh {
         command.args(["--quiet", "--connect", &self.uri]).args(arguments);
         command.env("LC_ALL", "C").stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
-        // In its own process group, so that it can be killed together with its children.
+        // The child has its own process group, so that it can be killed together with its children.
         command.process_group(0);
         end_with_this_thread(&mut command);
         let failed = |why: String| Fault::Unavailable(format!("virsh: {why}"));
@@ -147,7 +147,8 @@ impl Virsh {
     }
 }
 
-/// Has the child killed when this thread ends, also by SIGKILL: a restarted agent must not meet the calls of its predecessor.
+/// Requests that the kernel kill the child when this thread ends, even if SIGKILL ends the agent. Otherwise, the calls
+/// of the previous agent could interfere with those of a restarted one.
 fn end_with_this_thread(command: &mut Command) {
     let set = || Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?);
     // SAFETY: the closure makes one system call (prctl) and allocates nothing, so that it may run between fork and exec.

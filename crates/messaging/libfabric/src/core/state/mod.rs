@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use sending::MAX_WAITING;
 
-/// A message without a receive.
+/// A message that matches no posted receive.
 pub(crate) enum Unexpected {
     /// Its bytes have been received.
     Message { data: Option<u64>, bytes: Vec<u8> },
@@ -167,11 +167,11 @@ pub(crate) struct State {
     /// The connections of `by_name`, by the peers' numbers in the address vector at `generation`.
     by_number: Vec<Option<usize>>,
     generation: u64,
-    /// Peers to which a connection has ended.
+    /// The peers whose connection has ended, with the reasons.
     ended: HashMap<Name, Failure>,
     /// The only connection of an endpoint of type MSG.
     pub(crate) only: Option<usize>,
-    /// Why that connection has ended, until there is another.
+    /// Why the connection in `only` has ended. `None` once the endpoint has another connection.
     only_ended: Option<Failure>,
     pub(crate) messages: MatchList<Receive, Unexpected>,
     pub(crate) tagged: MatchList<Receive, Unexpected>,
@@ -187,7 +187,7 @@ pub(crate) struct State {
 pub(crate) struct Wanted {
     pub(crate) connection: usize,
     pub(crate) peer: Name,
-    /// Whether the peer may not listen yet.
+    /// Whether to retry while the peer does not listen yet.
     pub(crate) may_start: bool,
 }
 

@@ -81,7 +81,8 @@ fn run(weak: &Weak<Node>) {
     }
 }
 
-/// Works and polls the VIs that have events until none has. Returns the length of a pause if some still do.
+/// Serves the medium and polls the VIs that have events, until no VI has any. Returns the length of a pause if some VIs
+/// still have events after the maximum number of rounds.
 fn work_once(node: &Node) -> Option<Duration> {
     let poller = node.poller.get().and_then(Weak::upgrade);
     for _ in 0..MAX_ROUNDS {

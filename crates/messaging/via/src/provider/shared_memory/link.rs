@@ -28,12 +28,12 @@ pub(super) const MAX_READS: usize = 16;
 /// An accepted post that is not complete.
 pub(super) struct Pending {
     pub(super) token: u32,
-    /// The position of the message that must be consumed: of a stream, its last part. `None` until that part has been
-    /// sent.
+    /// The position of the message that the peer must consume; for a stream, that of its last part. `None` until that
+    /// part has been sent.
     pub(super) position: Option<u64>,
     /// Whether the data is in our memory, mapped by the peer.
     pub(super) in_memory: bool,
-    /// For an RDMA read, which completes when its data has arrived.
+    /// The state of an RDMA read, which completes when its data has arrived. `None` for other posts.
     pub(super) read: Option<Reading>,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of where queues go on hosts with several queues, sockets and hardware threads.
+//! Tests of the placement of queues on hosts with several queues, sockets and hardware threads.
 
 use super::*;
 use crate::fake::topology;

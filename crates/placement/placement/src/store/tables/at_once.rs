@@ -80,8 +80,8 @@ fn shared(reservation: &Reservation) -> [Value; SHARED] {
     [(&placement.host).into(), (&request.tenant).into(), (&request.name).into()]
 }
 
-/// The statements: the first inserts the virtual machine and returns its ID, the second charges the tenant. `values` of each are
-/// those after the shared parameters.
+/// The statements: the first inserts the virtual machine and returns its ID, the second charges the tenant. The
+/// `values` of each statement follow the shared parameters.
 fn statements(db: &dyn Database, reservation: &Reservation, created_at: i64) -> Result<Vec<Query<'static>>> {
     let Reservation { request, placement, .. } = reservation;
     let (body, placed) = (serde_json::to_string(request)?, serde_json::to_string(placement)?);
@@ -103,7 +103,7 @@ fn statements(db: &dyn Database, reservation: &Reservation, created_at: i64) -> 
             &cpus,
         ));
     }
-    // These have the host as parameter 1.
+    // These statements have the host's name as parameter 1.
     all.extend(super::total_changes(0, placement, 1).into_iter().map(|change| {
         let Query { sql, values } = change.query;
         let sql = renumber(&sql, |n| if n == 1 { 1 } else { n + 2 })
@@ -134,8 +134,8 @@ fn renumber(sql: &str, number: impl Fn(usize) -> usize) -> String {
     changed
 }
 
-/// Combines the statements into one. All see the tables as they were before, so they name the first one's result instead of the
-/// new row.
+/// Combines the statements into one. Each of them sees the tables as they were before the combined statement. The other
+/// statements therefore refer to the result of the first one instead of to the new row.
 fn combined(reservation: &Reservation, statements: &[Query<'static>]) -> Query<'static> {
     let (mut values, mut parts) = (shared(reservation).to_vec(), vec![format!("host AS {HOST}")]);
     let mut columns = vec!["(SELECT id FROM q0)".to_string()];

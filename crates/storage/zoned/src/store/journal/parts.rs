@@ -206,8 +206,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether the current zone is full and no other zone was free when it filled up. No part links to a next zone
-    /// then, so the next zone must be recorded by a checkpoint.
+    /// Whether the current zone is full and no other zone was free when it filled up. In this case, no part links to a
+    /// next zone, so a checkpoint must record the next zone.
     pub fn is_at_end<D: ZonedDevice>(&self, io: &Io<D>) -> bool {
         self.end.zone == 0 || self.end.offset == io.geometry.zone_capacity_blocks
     }

@@ -192,7 +192,7 @@ impl Transport {
         }
     }
 
-    /// Writes a block as the guest did.
+    /// Writes a block that the guest had written before the checkpoint.
     ///
     /// # Errors
     /// The device has no such block, or the host refuses.
