@@ -37,7 +37,8 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// Ends the process, with exit status 0, after the turn in which this is requested. Passes on requests for checkpoints.
+/// Ends the process with exit status 0, after the turn in which the end is requested. Passes on requests for
+/// checkpoints.
 pub struct EarlyStop {
     reason: AtomicU8,
     saver: Arc<Saver>,

@@ -40,8 +40,8 @@ pub struct NodeConfig {
 }
 
 impl NodeConfig {
-    /// The area may be reused only if no statistics identify code by its address. Without statistics and samples of call
-    /// stacks, code need not be translated.
+    /// The area may be reused only if no statistics identify code by its address. Cold code may be interpreted only if
+    /// neither statistics nor samples of call stacks are required.
     fn code_area(&self) -> CodeAreaConfig {
         let Execution { counting, tracing, .. } = self.execution;
         CodeAreaConfig {
@@ -158,7 +158,7 @@ impl Node {
         let Self { shared, threads } = self;
         shared.set_callbacks(Arc::new(callbacks));
         if let Some(simulated) = shared.cores.simulated() {
-            // So that an interrupted run reports its statistics.
+            // Intercept SIGINT, so that an interrupted run reports its statistics.
             shared.cores.process().intercept_interrupt();
             if simulated.scheduler.start(shared.cores.process()).is_err() {
                 end(&shared, Ending::Signal(libc::SIGKILL));

@@ -13,7 +13,7 @@ use crate::{
     translated::translation_of,
 };
 
-/// The shared state of a program and its threads, the calling host thread's first.
+/// The shared state of a program, and its threads. The first thread runs on the calling host thread.
 pub(crate) type Begun = (Arc<Shared>, Vec<(Thread, Core)>);
 
 impl ProgramConfig {

@@ -1,5 +1,5 @@
-//! Measures the clock at which a core runs under load, with a chain of one-cycle operations. The operating system
-//! reports only the nominal frequency; the actual one may be higher or lower.
+//! Measures the clock at which a core runs under load, with a chain of one-cycle operations. The system reports only
+//! the nominal clock, which may be higher or lower.
 //!
 //! Source: integer add and exclusive-or take one cycle on every current core (Agner Fog, Instruction tables;
 //! uops.info).

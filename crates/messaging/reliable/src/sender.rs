@@ -204,7 +204,7 @@ impl Sender {
         true
     }
 
-    /// Marks a packet as received. Returns `false` if it was already.
+    /// Marks a packet as received. Returns `false` if it was already marked.
     fn arrived(&mut self, index: usize, now: Duration) -> bool {
         let packet = &mut self.queue[index];
         match packet.state {

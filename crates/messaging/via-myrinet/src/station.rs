@@ -77,7 +77,7 @@ impl ViQueues {
 /// The state of the firmware after a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// It computes for this long and then continues.
+    /// The firmware computes for this long and then continues.
     After(Duration),
     /// The duration of an iteration of the firmware's idle loop.
     Idle(Duration),

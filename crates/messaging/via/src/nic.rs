@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// A handle to an open NIC. Clones refer to the same NIC, which closes when the last clone and the last object created
 /// from it are dropped. The NIC belongs to the process that opened it. In a forked child (fork(2)), dropping the NIC,
-/// its VIs or its memory does nothing, and nothing else may be used.
+/// its VIs or its memory does nothing, and no other operation on them is permitted.
 #[derive(Clone)]
 pub struct Nic {
     shared: OpenNic,
@@ -168,7 +168,7 @@ impl Nic {
     }
 
     /// Waits up to `timeout` for a connection request to `local`. `None` waits indefinitely. The NIC keeps listening
-    /// afterwards, until it is closed; [`Nic::listen`] can stop.
+    /// afterwards, until it is closed. A [`Listener`] of [`Nic::listen`] stops when it is dropped.
     ///
     /// # Errors
     /// [`Error::Timeout`]; [`Error::InvalidParameter`] if the discriminator is too long; the errors of the provider.

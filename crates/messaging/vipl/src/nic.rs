@@ -89,8 +89,8 @@ pub(crate) fn return_handle<T: Send + Sync + 'static>(
 unsafe extern "C" fn VipCloseNic(handle: Handle) -> Return {
     match NICS.remove(handle, |_| Ok(())) {
         Ok(object) => {
-            // Take them out of the mutex first: dropping a region waits for the locks of VIs, and an error callback
-            // that runs during the wait may need the mutex.
+            // Take the regions out of the mutex first: dropping a region waits for the locks of VIs, and an error
+            // callback that runs during the wait may need the mutex.
             let regions = std::mem::take(&mut *object.regions.lock().ignore_poison());
             drop(regions);
             Return::Success
@@ -221,7 +221,7 @@ fn keep(object: &NicObject, region: Result<MemoryRegion, longma_via::Error>, mem
 
 /// Whether messages can be stored to the whole range. As `ibv_reg_mr` does, this faults in its pages: a range that is
 /// unmapped, read-only or beyond the end of its file is detected here instead of by a signal when a message arrives.
-/// Before Linux 5.14, which cannot check a range, everything passes.
+/// Linux before 5.14 cannot check a range; every range then passes.
 ///
 /// Source: madvise(2), MADV_POPULATE_WRITE.
 fn is_writable(address: usize, length: usize) -> bool {
@@ -233,7 +233,7 @@ fn is_writable(address: usize, length: usize) -> bool {
         // SAFETY: populating pages does not change their contents. The kernel validates the range.
         unsafe { libc::madvise(begin as *mut c_void, length, libc::MADV_POPULATE_WRITE) == 0 }
     };
-    // An empty range succeeds where the kernel knows the request.
+    // For an empty range, the call succeeds if and only if the kernel supports the request.
     can_populate(end - begin) || !can_populate(0)
 }
 

@@ -86,7 +86,7 @@ impl<I: Iterator<Item = Result<Instruction, ReadError>>> Replay<I> {
         let used: Vec<u64> = addresses.iter().copied().filter(|address| *address != 0).collect();
         for nth in 0..usize::from(count) {
             let address = used.get(nth).or(used.last()).copied().unwrap_or(8);
-            // Eight bytes, which may not reach beyond the end of the address space.
+            // An access has eight bytes and must not extend beyond the end of the address space.
             self.addresses.push((address & ((1 << ADDRESS_BITS) - 1)).min((1 << ADDRESS_BITS) - 8));
         }
     }

@@ -183,7 +183,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let data_dir = DataDir::lock(folder.path()).unwrap();
         assert!(DataDir::lock(folder.path()).is_err());
-        // A child of another thread between fork and exec holds a copy of the descriptor.
+        // Stands for the copy of the descriptor that a child of another thread holds between fork and exec.
         let _elsewhere = data_dir._lock.0.try_clone().unwrap();
         drop(data_dir);
         DataDir::lock(folder.path()).unwrap();

@@ -61,13 +61,13 @@ pub struct Options {
 /// Why a service cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The data directory.
+    /// The data directory cannot be created or locked.
     #[error("the directory {0}: {1}")]
     DataDir(PathBuf, std::io::Error),
-    /// The database.
+    /// The database cannot be opened or failed.
     #[error("the database: {0}")]
     Database(String),
-    /// The listening address.
+    /// The service cannot listen on the address.
     #[error("cannot listen on {0}: {1}")]
     Address(SocketAddr, std::io::Error),
     /// Tokens would cross the network unencrypted.
@@ -76,16 +76,16 @@ pub enum ServeError {
             --tls-key, or --plain if another layer encrypts the traffic"
     )]
     Clear(SocketAddr),
-    /// Its overcommit ratio differs from the ratio of the registered hosts.
+    /// The service's overcommit ratio differs from that of the registered hosts.
     #[error("--overcommit {0}: {1}")]
     Ratio(u32, String),
-    /// The TLS certificate or key.
+    /// The TLS certificate or its key is not usable.
     #[error("TLS: {0}")]
     Tls(String),
-    /// The identity provider.
+    /// The identity provider is not usable.
     #[error("OpenID Connect: {0}")]
     Oidc(String),
-    /// The operating system.
+    /// The operating system refused a resource.
     #[error("{0}")]
     System(String),
 }

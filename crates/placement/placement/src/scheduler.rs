@@ -291,8 +291,8 @@ impl Scheduler {
         Some(Placement { lifetime, ..found })
     }
 
-    /// Returns the best placement on the host `to`, or on any host, for a virtual machine that is to leave its host, where
-    /// it holds `own`. Reserves nothing.
+    /// Returns the best placement on the host `to`, or on any host, for a virtual machine that is to leave its host, on
+    /// which its placement is `own`. Reserves nothing.
     ///
     /// # Errors
     /// If the request is invalid or fits on no other host.

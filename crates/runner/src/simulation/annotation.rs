@@ -80,7 +80,7 @@ pub enum AnnotatedSelection {
 }
 
 impl Cost {
-    /// The order of instructions and functions by cost: by cycles, at level `cache` by executions.
+    /// The sort key of instructions and functions: cycles, then executions. At level `cache`, cycles are 0.
     fn heat(&self) -> (f64, u64) {
         (self.cycles, self.runs)
     }

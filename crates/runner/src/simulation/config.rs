@@ -70,7 +70,8 @@ pub struct TimingSimulationConfig {
     pub region: Region,
     /// How to warm the models before the region of interest.
     pub warm: Warm,
-    /// Which instructions are timed; `None` for all. For level `timing`, whole runs and programs with one thread.
+    /// Which instructions are timed; `None` for all. Sampling requires level `timing`, a region that is the whole run,
+    /// and a program with one thread.
     pub sampling: Option<SamplingPlan>,
     /// The page placement policy.
     pub placement: Policy,
@@ -82,7 +83,7 @@ pub struct TimingSimulationConfig {
     pub save: Option<Save>,
     /// The trace to write, if any.
     pub timeline: Option<Timeline>,
-    /// When the run ends before its program.
+    /// The conditions under which the run ends before its program does.
     pub limits: Limits,
     /// Statistics to write while the program runs, if any.
     pub snapshots: Option<Snapshots>,

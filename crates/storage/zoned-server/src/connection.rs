@@ -23,7 +23,7 @@ const SLICE: Duration = Duration::from_millis(100);
 
 /// The reason for the end of a connection.
 enum End {
-    /// The client has closed it, or it failed.
+    /// The client has closed the connection, or the connection failed.
     Gone,
     /// The client exceeded a limit.
     Limit,

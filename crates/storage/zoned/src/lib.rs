@@ -1,5 +1,5 @@
-//! An ordered, crash-safe key-value map for zoned flash. [`device`] has the zoned devices that it runs on: in memory, in a
-//! file, or a Linux zoned block device.
+//! An ordered, crash-safe key-value map for zoned flash. [`device`] provides the zoned devices that can store it: in
+//! memory, in a file, or a Linux zoned block device.
 //!
 //! Sources: Liu Yang, Jin Peiquan, "ZB+-tree: a ZNS-SSD-aware index"; NVMe Zoned Namespace Command Set 1.1.
 

@@ -37,7 +37,7 @@ impl Source {
         Self::Copied(bytes)
     }
 
-    /// Copies all bytes; `into` has the length.
+    /// Copies all bytes to `into`, which must have the same length.
     #[inline]
     pub(crate) fn read(&self, into: &mut [u8]) {
         match self {

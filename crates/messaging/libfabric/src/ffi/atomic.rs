@@ -49,7 +49,7 @@ impl Values {
     /// The memory of values of `size` bytes each.
     unsafe fn buffer(self, size: usize) -> Result<Buffer, i32> {
         let bytes = |count: usize| count.checked_mul(size).ok_or(libc::EINVAL);
-        // SAFETY: arguments of a function of atomics.
+        // SAFETY: the pointers are arguments of an atomic function of libfabric, which requires valid ones.
         unsafe {
             match self {
                 Self::None => Ok(Buffer::EMPTY),

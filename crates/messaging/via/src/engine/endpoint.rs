@@ -23,7 +23,7 @@ use std::time::Duration;
 
 /// The maximum number of messages handled by one poll.
 const POLL_BUDGET: u32 = 16;
-/// The maximum number if the provider requested the poll: all messages that can be pending.
+/// The maximum number of messages handled by a poll that the provider requested: all messages that can be pending.
 const LONG_POLL_BUDGET: u32 = 1024;
 
 pub(super) struct Inner {

@@ -61,8 +61,9 @@ impl Drop for NicShared {
     }
 }
 
-/// The reference of a program's object to its NIC. The NIC closes when the last one is dropped, and in the thread that
-/// drops it: the NIC's own threads have references to `NicShared` while they poll, so they may be the last to drop that.
+/// The reference of a program's object to its NIC. The thread that drops the last `OpenNic` closes the NIC. The last
+/// reference to `NicShared` cannot decide this: the NIC's own threads have such references while they poll, and may
+/// drop the last one.
 pub(crate) struct OpenNic {
     shared: Arc<NicShared>,
 }

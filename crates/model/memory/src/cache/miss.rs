@@ -6,7 +6,7 @@
 /// treated as occupied: misses may then wait slightly too long, but never use more than the available registers.
 const MAX_GAPS: usize = 64;
 
-/// The registers of a cache or a bank. Times are in any one unit.
+/// The registers of a cache or a bank. All times have the same unit, which the caller chooses.
 ///
 /// Misses may arrive out of time order, from an out-of-order core or from cores that are simulated one after another. A
 /// miss with an earlier time uses a gap that is long enough; if there is none, it waits behind the misses that were

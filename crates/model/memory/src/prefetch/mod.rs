@@ -34,7 +34,7 @@ trait PrefetchAlgorithm: std::fmt::Debug + Send {
     /// not adjacent in physical memory, or not mapped yet.
     fn truncated(&mut self, _from: Line) {}
 
-    /// Whether it also observes [`Event::Hit`].
+    /// Whether the algorithm also observes [`Event::Hit`].
     fn sees_hits(&self) -> bool {
         false
     }
@@ -113,7 +113,7 @@ impl Prefetcher {
         self.table.observe_event(line, instruction, event, self.limits)
     }
 
-    /// Whether it also observes [`Event::Hit`].
+    /// Whether the algorithm also observes [`Event::Hit`].
     pub fn sees_hits(&self) -> bool {
         self.table.sees_hits()
     }

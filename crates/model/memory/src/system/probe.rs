@@ -84,7 +84,7 @@ impl Private {
 impl MemorySystem {
     /// Prepares the probe of `core` for another core's request that arrived at `at`. Records the transfer if the line
     /// moves, and returns the time at which `core` itself has received the line, ps: a core that waits to write a line
-    /// does not give it up before it arrives.
+    /// does not give the line up before it has received it.
     pub(super) fn prepare_transfer(&mut self, core: usize, request: Request, probe: Probe, at: u64) -> u64 {
         if !self.path.timing {
             return 0;

@@ -44,7 +44,7 @@ pub(crate) struct InOrder {
     parameters: Parameters,
     pub front: FrontEnd,
     pub program: Program,
-    /// Slots of issue.
+    /// The issue slots.
     pub issued: Timeline,
     values: [Value; registers::SLOTS],
     units: Units,
@@ -163,7 +163,7 @@ impl InOrder {
         }
     }
 
-    /// Executes an operation that is not plain. `access` is its memory access, if any, and the cycle in which it
+    /// Executes an operation of any kind. `access` contains its memory access, if it has one, and the cycle in which it
     /// issues.
     #[inline]
     fn execute(

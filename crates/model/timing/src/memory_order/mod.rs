@@ -35,7 +35,7 @@ trait Order {
 pub(crate) enum MemoryOrder {
     /// Loads wait only for the stores that they depend on.
     Ideal,
-    /// Loads wait until the addresses of all older stores are known, in this cycle.
+    /// Loads wait until this cycle, in which the addresses of all older stores are known.
     Conservative(u64),
     /// Loads never wait.
     Blind,

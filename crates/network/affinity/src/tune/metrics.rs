@@ -110,7 +110,7 @@ impl Metrics {
         if std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
             return Err(io::Error::other("it exists and is not a file"));
         }
-        // A link stays, and the file that it leads to is replaced.
+        // If `path` is a symbolic link, its target is replaced and the link stays.
         let path = &std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();

@@ -116,7 +116,7 @@ pub fn idle(
     variations.iter().filter_map(words).collect()
 }
 
-/// Returns whether an interrupt has a CPU to itself, from which the driver derives the queue for a CPU.
+/// Returns whether an interrupt is bound to a single CPU. The driver derives the queue of each CPU from such bindings.
 fn has_own_cpus(nic: &Nic) -> bool {
     nic.irqs.iter().any(|irq| irq.cpus.as_ref().is_some_and(|cpus| cpus.len() == 1))
 }

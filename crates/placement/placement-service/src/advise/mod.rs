@@ -84,7 +84,7 @@ pub fn advise(inventory: &Inventory, fleet: &Fleet, policy: Policy) -> Result<Ve
     Ok(all)
 }
 
-/// The descriptions of the inventory's hosts, with the names that they have there.
+/// The descriptions of the inventory's hosts, under the names that the inventory uses.
 fn described_hosts(inventory: &Inventory, fleet: &Fleet) -> Result<BTreeMap<String, Host>, String> {
     let (mut hosts, mut unknown) = (BTreeMap::new(), BTreeSet::new());
     for name in &inventory.hosts {

@@ -136,7 +136,8 @@ fn memory_backing(domain: &Domain) -> Option<Element> {
     (!backing.children.is_empty()).then_some(backing)
 }
 
-/// The elements that Longma decides. `cpu` is the template's own element, `io_threads` the numbers of its I/O threads.
+/// The elements whose content Longma determines. `cpu` is the template's own element, `io_threads` the numbers of its
+/// I/O threads.
 fn longma_elements(
     domain: &Domain,
     cpu: Option<Element>,
@@ -148,7 +149,7 @@ fn longma_elements(
     let vm = Element::new("longma:vm").with("xmlns:longma", NAMESPACE).with("id", domain.vm);
     let vm = vm.with("database", &domain.database).with("created-at", domain.created_at);
     let mut elements = vec![Element::new("name").with_text(&domain.name)];
-    // Next to the name: libvirt's schema validation requires these two elements to be adjacent.
+    // `uuid` directly follows `name`: libvirt's schema validation requires these two elements to be adjacent.
     elements.extend(uuid.map(|uuid| Element::new("uuid").with_text(uuid)));
     elements.extend([
         Element::new("metadata").with_child(vm),
@@ -251,8 +252,8 @@ pub(super) fn write(
     xml.write()
 }
 
-/// A PCI function of the host that is assigned to the guest. Its driver is vfio-pci before and after, so that the host
-/// does not use it between two guests.
+/// A PCI function of the host that is assigned to the guest. Its driver is vfio-pci before the guest starts and after
+/// it ends, so that the host does not use the function between two guests.
 fn assigned(function: &str) -> Result<Element, String> {
     let parts = function.rsplit_once('.').and_then(|(rest, function)| {
         let mut parts = rest.split(':');
@@ -289,7 +290,7 @@ fn functions(xml: &Element) -> Vec<String> {
     pci.filter_map(address).collect()
 }
 
-/// The description of a running domain as `domain`, which has another placement on the host that it is migrated to.
+/// Adapts the description of a running domain to the placement of `domain` on the host to which it is migrated.
 pub(super) fn for_destination(mut xml: Element, domain: &Domain) -> Element {
     let io_threads = io_threads(&xml);
     xml.attributes.retain(|attribute| attribute.0 != "id");
@@ -531,7 +532,7 @@ mod tests {
         }
     }
 
-    /// In the form that libvirt 9.0 prints after `virsh setvcpus --live` and `iothreadadd`.
+    /// The XML has the form that libvirt 9.0 prints after `virsh setvcpus --live` and `iothreadadd`.
     #[test]
     fn the_current_virtual_cpus_and_io_threads_are_read() {
         let with = |vcpu: &str, rest: &str| {
@@ -630,7 +631,7 @@ mod tests {
         }
     }
 
-    /// In the schema that libvirt checks when it defines a domain.
+    /// Validates the XML against the schema that libvirt checks when it defines a domain.
     #[test]
     fn libvirts_schema_accepts_devices() {
         let mut with_devices = domain(exclusive(2, 1));

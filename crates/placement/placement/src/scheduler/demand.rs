@@ -103,8 +103,8 @@ impl Demand {
     }
 
     /// The demand under which rankings are cached. Memory is rounded up to three significant bits, so that there are
-    /// few kinds, and fields that do not affect where it fits are normalized. Common sizes (1.75, 3.5, 4, 6, 7, 8 GiB)
-    /// are not changed by the rounding.
+    /// few kinds, and fields that do not affect where the request fits are normalized. Common sizes (1.75, 3.5, 4, 6,
+    /// 7, 8 GiB) are not changed by the rounding.
     pub fn kind(&self) -> Self {
         let unit = self.unit_mib() * u64::from(self.cells);
         let shift = (63 - self.mib.max(1).leading_zeros()).saturating_sub(3);

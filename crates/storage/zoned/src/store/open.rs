@@ -117,7 +117,7 @@ impl<D: ZonedDevice> Store<D> {
     /// # Errors
     /// [`Error::NotFormatted`]; [`Error::Unsuitable`] if the map was written for another device or by another version;
     /// [`Error::JournalDamaged`] if completely written batches cannot be read; [`Error::Damaged`]; [`Error::Device`].
-    /// The device is unchanged then.
+    /// After an error, the device is unchanged.
     pub fn open(device: D, options: Options) -> Result<Self> {
         let (shared, mut writer, replay, cut) = Self::last_checkpoint(device, options)?;
         // Read all leaves that the replay needs before anything is written, so that a failing open leaves the device

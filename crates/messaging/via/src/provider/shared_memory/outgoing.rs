@@ -26,7 +26,7 @@ pub(super) const OFFSET_WORD: usize = WORDS - 1;
 /// The number of sources that fit into a slot.
 pub(super) const SOURCES_IN_SLOT: usize = WORDS / 2;
 
-/// A message being sent in parts, as the arena has space.
+/// A message that is sent in parts, each as soon as the arena has space for it.
 pub(super) struct Stream {
     /// Stored in the first part.
     request: Request,
@@ -180,7 +180,7 @@ impl SharedLink {
         }
         let head =
             head(Kind::Send, DataLocation::Memory, flags_of(outgoing.immediate), outgoing.slices.len() as u8);
-        // Must happen before the message is visible.
+        // Count the message before it becomes visible to the peer.
         self.peer.count_in_place();
         self.out.push(head, outgoing.length, outgoing.immediate.unwrap_or(0), &words);
         Ok(self.taken(outgoing.token, true))

@@ -1,5 +1,6 @@
 //! Steepest descent: makes the step with the highest gain per change until none gains [`MARGIN`] per change. A step may
-//! move a queue together with all its threads. Its time grows with the square of the host, so it is for small hosts.
+//! move a queue together with all its threads. The time of a descent grows with the square of the host's size, so only
+//! small hosts use it.
 
 use super::{CROWDED, MARGIN};
 use crate::tune::layout::{Cpu, Layout};
@@ -64,8 +65,8 @@ fn evaluated(placement: &mut Placement<'_>, step: &Changes) -> f64 {
     sum
 }
 
-/// All steps to consider: a thread to a group, a queue to a CPU, and a queue to a CPU together with all its threads to
-/// that group.
+/// All steps to consider: moving a thread to a group, moving a queue to a CPU, and moving a queue to a CPU together
+/// with all its threads to the group of that CPU.
 fn steps(placement: &Placement<'_>) -> Vec<Changes> {
     let layout = placement.layout;
     let groups = 0..layout.socket_of_group.len();
@@ -97,7 +98,8 @@ fn steps(placement: &Placement<'_>) -> Vec<Changes> {
     steps
 }
 
-/// A queue to a CPU together with its threads to that group. Does not move well-placed threads.
+/// The step that moves a queue to a CPU and its threads to the group of that CPU. Threads that are well placed do not
+/// move.
 fn together(
     placement: &Placement<'_>,
     queue: usize,

@@ -81,8 +81,8 @@ type Split = (u64, Block);
 /// The ZB+-tree of the paper, for 8-byte keys and values.
 ///
 /// Levels are counted from the leaves: 0 leaves, 1 leaf-heads, 2 interior nodes, 3 interior-heads. When the root (an
-/// interior-head) is full it splits, and an interior node and a new root are added as levels 4 and 5, and so on. So on
-/// every path every second level is in conventional zones and is written in place.
+/// interior-head) is full it splits, and an interior node and a new root are added as levels 4 and 5, and so on. On
+/// every path, every second level is thus in conventional zones and is written in place.
 #[derive(Clone)]
 pub struct ZbTree<D> {
     pub(super) space: Space<D>,

@@ -87,7 +87,7 @@ pub(crate) struct Writer {
     pub stopped: Option<String>,
 }
 
-/// The accounts of the tree's changes at one point.
+/// The writer's accounts of changes to the tree, at one point in time.
 #[derive(Clone, Copy)]
 pub(crate) struct Accounts {
     retired: usize,

@@ -109,8 +109,8 @@ fn traced(instruction: Instruction) -> Instruction {
 pub struct CodePages(FxHashMap<u64, u64>);
 
 impl CodePages {
-    /// The physical address for the virtual address of code that is in the trace; `None` for other addresses, unless the
-    /// core has executed code on their page before.
+    /// The physical address of the code at a virtual address. `None` if the core has executed no code on its page since
+    /// the address space last changed.
     #[inline]
     pub fn physical(&self, address: u64) -> Option<u64> {
         let page = self.0.get(&(address & !(PAGE_BYTES - 1)))?;
