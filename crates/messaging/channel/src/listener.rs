@@ -98,7 +98,7 @@ impl Listener {
 /// The number of clients that can wait for [`AsyncListener::accept`], in addition to one.
 const MAX_WAITING: usize = 128;
 
-/// `None` if the client has gone or is incompatible; the client then receives an error itself.
+/// Answers a client. Returns `None` if the client has gone, or is incompatible and has received an error.
 fn answer(
     transport: &Transport,
     request: ConnectionRequest,

@@ -27,7 +27,7 @@ extern "C" fn at_load() {
 /// The modelled network of each firmware in this process, with the number of NICs opened.
 static NETWORKS: Mutex<[Option<(Fabric, usize)>; 2]> = Mutex::new([None, None]);
 
-/// Opens `FIRMWARE` or `FIRMWARE:HOST`. Without a host, each call opens the NIC of the next one.
+/// Opens `FIRMWARE` or `FIRMWARE:HOST`. Without a host, each call opens the NIC of the next host.
 fn open(at: &str) -> Result<Nic, Error> {
     let (firmware, host) = at.split_once(':').map_or((at, None), |(firmware, host)| (firmware, Some(host)));
     let kind = match firmware {

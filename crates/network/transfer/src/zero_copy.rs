@@ -39,7 +39,8 @@ pub struct ZeroCopySender<'a> {
 impl<'a> ZeroCopySender<'a> {
     /// Prepares a socket. `stall_limit` is how long it may send nothing.
     ///
-    /// # Errors The kernel's error if it does not support zero-copy sends.
+    /// # Errors
+    /// The kernel's error if it does not support zero-copy sends.
     pub fn new(stream: &'a TcpStream, stall_limit: Duration) -> io::Result<Self> {
         let on: libc::c_int = 1;
         // SAFETY: the option's value is an integer that outlives the call.

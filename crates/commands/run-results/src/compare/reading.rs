@@ -83,7 +83,8 @@ impl Figures {
 
     /// The figures of a result, with its machine if that is known.
     ///
-    /// # Errors The result has no statistics.
+    /// # Errors
+    /// The result has no statistics.
     pub fn of(value: &Value, machine: Option<Machine>) -> Result<Self, String> {
         let statistics = value
             .get("statistics")

@@ -11,7 +11,7 @@ use longma_via::MemoryRegion;
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// A descriptor in the send queue of the VI, which completes them in order.
+/// A descriptor in the send queue of the VI. The VI completes its descriptors in order.
 pub(crate) enum Posted {
     /// A frame in a slot. `intent` is reported when the frame has been sent.
     Frame { slot: usize, length: usize, intent: Option<Intent> },

@@ -180,7 +180,7 @@ impl<'a> CorePort<'a> {
         answer
     }
 
-    /// Accesses the line that contains the first byte. `earlier_missed` is as in [`Access`]. Returns also whether the
+    /// Accesses the line that contains the first byte. `earlier_missed` is as in [`Access`]. Also returns whether the
     /// line missed in the first level.
     fn one_line(&mut self, access: &VirtualAccess, earlier_missed: Option<bool>) -> (Answer, bool) {
         let &VirtualAccess { kind, address, instruction, at, .. } = access;

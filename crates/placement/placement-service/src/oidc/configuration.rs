@@ -43,7 +43,7 @@ pub struct RoleRule {
     pub value: Option<String>,
     /// `admin`, `operator` or `tenant`.
     pub role: String,
-    /// The tenant, with the role `tenant` and a value.
+    /// The tenant. Required with the role `tenant` and a value, and not permitted otherwise.
     pub tenant: Option<String>,
 }
 
