@@ -152,7 +152,7 @@ pub enum StatisticsError {
     /// The name is in use, or it is a prefix of other names.
     #[error("`{0}` is already a statistic or a group of statistics")]
     Taken(String),
-    /// A part of the model has failed, so that the other figures mean nothing.
+    /// A part of the model has failed, so that the other statistics are not valid.
     #[error("{0}")]
     Failed(String),
 }

@@ -1,5 +1,6 @@
 //! WebAssembly modules of plug-ins. A machine file names the module's file; a machine that is written out contains the
-//! module as a `data:` URL. Its results therefore depend on the contents of the module, and it needs no other file.
+//! module as a `data:` URL. Results with such a machine therefore depend on the contents of the module, and the machine
+//! needs no other file.
 
 use std::fmt;
 use std::fs::File;

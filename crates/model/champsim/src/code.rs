@@ -182,7 +182,7 @@ fn branch(kind: BranchKind, (j, d): (u8, u8), imm: i32) -> Decoded {
     }
 }
 
-/// Whether a register holds data: neither none nor the instruction pointer.
+/// Whether a number is that of a data register: neither 0 (no register) nor the instruction pointer.
 fn is_data(register: &u8) -> bool {
     ![0, INSTRUCTION_POINTER].contains(register)
 }

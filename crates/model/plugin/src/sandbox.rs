@@ -15,7 +15,7 @@ pub enum PluginError {
     /// The module is not valid WebAssembly, or exceeds a limit.
     #[error("not a WebAssembly module that can run here: {0}")]
     Invalid(String),
-    /// The module imports a name that this program does not provide.
+    /// The module imports a function that this program does not provide.
     #[error(
         "it imports `{0}`, which does not exist: plug-ins import only functions of `longma`, so compile without a C library"
     )]
@@ -28,7 +28,7 @@ pub enum PluginError {
     Failed {
         /// The function.
         function: &'static str,
-        /// How the function failed.
+        /// How it failed.
         message: String,
     },
 }

@@ -118,7 +118,7 @@ impl Stores {
     }
 
     /// Adds the youngest store, of `bytes` to `address`, with data ready at `ready`. It is in the cache at `drained`,
-    /// or when the last store is.
+    /// or later if the previous store is in the cache later.
     #[inline]
     pub fn push(&mut self, address: u64, bytes: u32, ready: u64, drained: u64) {
         self.last_drained = self.last_drained.max(drained);

@@ -130,7 +130,7 @@ impl Host for Recording {
         Err(io::ErrorKind::ReadOnlyFilesystem.into())
     }
 
-    /// An empty table if the driver has one.
+    /// Returns an empty table if the recorded driver has an RSS table.
     fn rss_table(&self, interface: &str) -> io::Result<RssTable> {
         let has = self.facts.has_rss_table.iter().any(|of| of.name() == interface);
         let empty =

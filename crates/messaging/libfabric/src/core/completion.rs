@@ -26,7 +26,7 @@ pub(crate) struct Completed {
     pub(crate) failure: Option<(Failure, usize)>,
 }
 
-/// The endpoints that a queue or a counter progresses.
+/// The endpoints on which a read of a queue or counter makes progress.
 #[derive(Default)]
 pub(crate) struct Watched {
     endpoints: Mutex<Vec<Arc<Endpoint>>>,

@@ -24,7 +24,7 @@ impl Pattern {
     }
 }
 
-/// A message without a receive.
+/// A message that no posted receive matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Arrived<M> {
     /// The connection on which the message arrived, until the connection ends.
@@ -88,7 +88,7 @@ impl<R, M> MatchList<R, M> {
         self.posted.remove(place)
     }
 
-    /// All messages without a receive.
+    /// All messages that no posted receive matches.
     pub(crate) fn unexpected(&mut self) -> &mut VecDeque<Arrived<M>> {
         &mut self.unexpected
     }
