@@ -48,7 +48,7 @@ pub(crate) struct NodeState {
     pub free_cores: u16,
     /// Virtual CPUs that share the remaining CPUs.
     pub shared: u32,
-    /// Virtual CPUs of foreign domains, which share them too.
+    /// Virtual CPUs of foreign domains, which also share the remaining CPUs.
     pub foreign_vcpus: u32,
     pub used_mib: [u32; MAX_POOLS],
     /// CPU and memory load in steps of 1/32. The coarse steps keep small fluctuations from invalidating cached

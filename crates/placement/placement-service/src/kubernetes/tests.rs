@@ -105,7 +105,7 @@ fn malformed_requests_are_refused_with_the_place() {
     assert!(refused(&args(json!([{ "metadata": {} }]))).contains("Nodes.items[0]"));
     assert!(refused(&args(json!([7]))).contains("Nodes.items[0]"));
     assert!(refused(&args(Value::Array(vec![json!(0); 10_001]))).contains("at most 10000"));
-    // The keys of earlier releases.
+    // Earlier releases of Kubernetes spell the keys in lower case.
     let early = GUARANTEED.replace("\"Pod\":", "\"pod\":").replace("\"Nodes\":", "\"nodes\":");
     assert_eq!(filtered(&early), filtered(GUARANTEED));
 }

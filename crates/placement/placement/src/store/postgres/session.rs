@@ -22,8 +22,8 @@ const SESSION_SETTINGS: &str =
     "SET synchronous_commit = on; SET lock_timeout = '10s'; SET statement_timeout = '30s';
     SET idle_in_transaction_session_timeout = '10s'; SET client_min_messages = warning;
     SET plan_cache_mode = force_generic_plan";
-/// Half of the maximum number of statements that a session keeps prepared. Reservations with other numbers of CPUs and nodes are
-/// other statements, and each takes three quarters of a MiB of the server's memory.
+/// Half of the maximum number of statements that a session keeps prepared. Reservations with different numbers of CPUs
+/// and nodes are different statements, and each statement takes three quarters of a MiB of the server's memory.
 const MAX_RECENT: usize = 64;
 /// Maximum number of statements sent before their answers are awaited.
 const MAX_PIPELINED: usize = 16;
@@ -38,7 +38,7 @@ pub(super) struct Session {
 /// Values by text, of which the least recently used are forgotten.
 struct RecentlyUsed<T> {
     recent: HashMap<String, T>,
-    /// Those that were in `recent` when it was last full.
+    /// The values that were in `recent` when it was last full.
     older: HashMap<String, T>,
 }
 

@@ -91,7 +91,7 @@ impl<D: ZonedDevice> Editor<'_, D> {
     }
 
     /// Inserts a record into a full leaf by moving records to a neighbour in memory. Returns false if neither neighbour
-    /// has space. This costs more writes than a split and less space.
+    /// has space. Compared with a split, this needs more writes and less space.
     pub fn insert_evening_out(
         &mut self,
         head: &mut Inner,

@@ -80,7 +80,7 @@ impl PciHost {
         Ok(())
     }
 
-    /// Writes a block to a device as the guest did.
+    /// Writes a block that the guest had written to a device before the checkpoint.
     ///
     /// # Errors
     /// The device has no such block, or the host refuses.

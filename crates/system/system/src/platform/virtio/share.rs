@@ -29,8 +29,7 @@ pub struct SharedFolder {
 impl SharedFolder {
     /// Names a folder.
     ///
-    /// # Errors
-    /// The tag cannot be typed in each shell.
+    /// # Errors The tag is empty or too long, or has a character other than letters, digits, `.`, `_` and `-`.
     pub fn new(share: Share, tag: &str) -> Result<Self, TagError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         match tag.len() {
