@@ -24,9 +24,9 @@ const BATCH: usize = 64;
 
 /// A connection that a thread has established.
 enum Arrival {
-    /// By a peer, with its name if it can be trusted.
+    /// A peer has connected. Its name is `None` if it cannot be trusted.
     Accepted(Option<Name>, Link),
-    /// To a peer, for the connection with this key.
+    /// The attempt to connect to a peer, for the connection with this key, has ended.
     Connected(usize, Result<Link, Failure>),
 }
 

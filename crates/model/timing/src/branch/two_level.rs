@@ -1,7 +1,7 @@
 //! Two-level predictor with local history: a branch's own last outcomes select the counter.
 //!
-//! Source: Yeh and Patt, Two-Level Adaptive Training Branch Prediction (MICRO 1991); that of the Pentium III records
-//! four outcomes (Fog, 2023).
+//! Source: Yeh and Patt, Two-Level Adaptive Training Branch Prediction (MICRO 1991); the predictor of the Pentium III
+//! records four outcomes (Fog, 2023).
 
 use super::{Counters, Predict, ResolvedBranch, ones};
 
