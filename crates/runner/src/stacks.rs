@@ -57,7 +57,7 @@ impl Stacks {
         samples.add(process, number, registers, self.period);
     }
 
-    /// Adds the sample of a thread at a simulated time, if it is due. `registers` reads them.
+    /// Adds the sample of a thread at a simulated time, if it is due. `registers` reads the thread's registers.
     pub fn add_at(
         &self,
         process: &Process,

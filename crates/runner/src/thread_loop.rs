@@ -17,8 +17,8 @@ use crate::{
     unwind::Registers,
 };
 
-/// Runs a guest thread on the calling host thread until the thread or the process ends, and the programs that the thread
-/// executes.
+/// Runs a guest thread, including the programs that it executes, on the calling host thread until the thread or the
+/// process ends.
 pub(crate) fn run_thread(mut shared: Arc<Shared>, mut thread: Thread, mut core: Core) {
     while run_program(&shared, &mut thread, &mut core) {
         match program::replace(&shared, thread, core) {

@@ -121,8 +121,8 @@ impl<F: FrontEnd> Translated<F> {
         outcome
     }
 
-    /// Continues at the source address in the program counter, which the thread reached through `exit` in translated
-    /// code if given: interprets blocks up to one that has translated code.
+    /// Interprets blocks from the source address in the program counter on, up to one that has translated code. `exit`
+    /// is the exit of translated code through which the thread reached the address, if there was one.
     fn interpret(&self, on: &mut DebuggedThread, core: &mut Core, exit: Option<u64>) -> Outcome {
         KeptBlocks::<F::DecodedInstruction>::with(|kept| self.interpret_blocks(kept, on, core, exit))
     }

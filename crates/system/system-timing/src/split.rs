@@ -5,7 +5,7 @@ use longma_runner::timing::{BranchCounts, Cause};
 use longma_timing::{BlockCounts, CpiStack};
 use serde::Serialize;
 
-/// The executing party.
+/// The privilege at which instructions execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Privilege {

@@ -231,7 +231,7 @@ fn devices(host: &HostState, demand: &Demand, nodes: &[u8]) -> Option<Vec<String
     let home = usize::from(nodes[0]);
     let mut used = host.devices.clone();
     let mut needs = demand.devices.clone();
-    // The most particular needs first, so that others do not take the only device that suits them.
+    // Serve the most specific needs first, so that other needs do not take the only device that suits them.
     needs.sort_by_key(|n| (!n.local, n.id.is_none()));
     let mut names = Vec::new();
     for need in needs {

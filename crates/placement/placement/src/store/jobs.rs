@@ -59,7 +59,7 @@ trait Job: Send {
     fn requested(&self) -> Instant;
 }
 
-/// Where the time of a change went, from its request to its durable answer.
+/// The phases of a change, from its request to its durable answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeTimes {
     /// Waiting for the database thread, which may have been committing earlier changes.
@@ -254,8 +254,8 @@ fn run_batch(
     committed - committing
 }
 
-/// Makes one attempt. Adds queued jobs to the batch as they arrive. Records in `ran` when the statements of each job
-/// began and ended.
+/// Makes one attempt to run the batch. Adds queued jobs to the batch as they arrive. Records in `ran` when the
+/// statements of each job began and ended.
 fn run(
     db: &dyn Database,
     batch: &mut Vec<Box<dyn Job>>,

@@ -18,7 +18,7 @@ pub enum NodeKind {
     Interior,
     /// Changes to an interior node.
     InteriorLog,
-    /// Pointers to interior nodes, with their states; the root is one.
+    /// Pointers to interior nodes, with their states; the root is such a node.
     InteriorHead,
     /// Any node moved by garbage collection.
     Collected,

@@ -178,7 +178,7 @@ pub struct CodePage {
     hosts: RefCell<Hosts>,
 }
 
-/// Host code by virtual address. A page may be mapped at several.
+/// Host code by virtual address. A page may be mapped at several addresses.
 #[derive(Default)]
 struct Hosts {
     /// The epoch of the host addresses; see [`super::Translation`].

@@ -83,7 +83,7 @@ pub enum DiskError {
 /// How to open an image.
 #[derive(Clone, Debug, Default)]
 pub struct DiskOptions {
-    /// Writes of the guest change the image.
+    /// Whether writes of the guest change the image.
     pub changes_image: bool,
     /// The format; `None` if the name and the first bytes determine it.
     pub format: Option<Format>,
