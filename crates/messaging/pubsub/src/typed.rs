@@ -363,8 +363,9 @@ impl<T: Message> Sample<[T]> {
 
     /// The message in place, without a copy.
     ///
-    /// # Safety The publisher must keep to the protocol: it must not change the message while the reference lives. A
-    /// publisher that uses this crate satisfies this.
+    /// # Safety
+    /// The publisher must keep to the protocol: it must not change the message while the reference lives. A publisher
+    /// that uses this crate satisfies this.
     pub unsafe fn as_ref(&self) -> &[T] {
         // SAFETY: as for a single message, for each element.
         unsafe { std::slice::from_raw_parts(self.raw.address().cast(), self.len()) }

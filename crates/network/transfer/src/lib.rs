@@ -54,7 +54,7 @@ pub struct Report {
     pub bytes: u64,
     /// Time from the first to the last byte at the receiver.
     pub elapsed: Duration,
-    /// Sends without copies, if this side sent so.
+    /// The outcome of the sends without copies, if this side sent without copies.
     pub completions: Option<Completions>,
 }
 
@@ -67,7 +67,7 @@ pub enum TransferError {
     /// The kernel or the socket does not support `MSG_ZEROCOPY`.
     #[error("this kernel cannot send with MSG_ZEROCOPY: {0}")]
     NoZeroCopy(io::Error),
-    /// The peer sent something else.
+    /// The peer sent something other than a transfer of this version.
     #[error("the peer is not a transfer of this version")]
     Peer,
 }

@@ -50,7 +50,7 @@ impl Event {
 pub(super) struct EventQueue {
     events: Mutex<VecDeque<Event>>,
     arrived: Condvar,
-    /// The connected endpoints that a read of the queue progresses.
+    /// The connected endpoints on which a read of the queue makes progress.
     pub(super) watched: Watched,
 }
 

@@ -351,8 +351,8 @@ impl Tree {
         if self.look_up(key, |_| ()).is_ok() {
             return Ok(());
         }
-        // After a rollback, the nodes of the newest tree may be marked as replaced. Otherwise they would be evicted
-        // again.
+        // After a rollback, the nodes of the newest tree may be marked as replaced. Clear the marks, because otherwise
+        // the nodes would be evicted again.
         let head = self.head_of(io, key, InnerSlot::mark_current)?;
         let leaf = &head.leaves()[head.keys.child(key)];
         leaf.mark_current();

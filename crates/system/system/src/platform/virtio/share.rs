@@ -29,7 +29,8 @@ pub struct SharedFolder {
 impl SharedFolder {
     /// Names a folder.
     ///
-    /// # Errors The tag is empty or too long, or has a character other than letters, digits, `.`, `_` and `-`.
+    /// # Errors
+    /// The tag is empty or too long, or has a character other than letters, digits, `.`, `_` and `-`.
     pub fn new(share: Share, tag: &str) -> Result<Self, TagError> {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         match tag.len() {
