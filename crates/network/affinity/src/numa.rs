@@ -44,8 +44,7 @@ impl NodeDistances {
         self.0.get(&other).copied().unwrap_or(if node == other { LOCAL } else { REMOTE })
     }
 
-    /// `others` from the nearest to the farthest of `node`, whose distances these are. Equally far ones are sorted by
-    /// number.
+    /// `others` by increasing distance from `node`, whose distances `self` contains; at equal distance by number.
     pub fn sorted(&self, node: u32, others: impl IntoIterator<Item = u32>) -> Vec<u32> {
         let mut others: Vec<u32> = others.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
         others.sort_by_key(|other| self.between(node, *other));

@@ -1,5 +1,4 @@
-//! The settings of a host that this crate may change. The crate writes nothing else to the host's files. `journal`
-//! records and restores the settings.
+//! The only settings of a host that this crate changes. `journal` records and restores them.
 //!
 //! Source: Linux Documentation/core-api/irq/irq-affinity.rst, networking/scaling.rst (RPS, RFS, XPS),
 //! ABI/testing/sysfs-class-net.

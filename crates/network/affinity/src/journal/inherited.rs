@@ -73,8 +73,7 @@ impl Journal<'_> {
         Ok(())
     }
 
-    /// The processes in a group or session that an ended process of `bound` led. Notes other processes that may be its
-    /// children.
+    /// The processes in a group or session that an ended process of `bound` led. Notes its other possible children.
     fn orphans(&mut self, bound: &BTreeMap<u32, InheritedValues>) -> Vec<(u32, InheritedValues)> {
         // A zombie is listed until its parent waits for it. A process whose first thread has ended continues in its
         // other threads.

@@ -38,8 +38,7 @@ pub struct Move {
     pub after: f64,
 }
 
-/// Minimum gain of a plan, and of a step for each of its changes: an improvement by one class for a twentieth of all
-/// bytes.
+/// Minimum gain of a plan, and of a step for each of its changes: a class better for a twentieth of all bytes.
 pub const MARGIN: f64 = 0.05;
 /// A placement from scratch replaces the one reached step by step only if its cost is also lower by this fraction.
 const FRESH_FRACTION: f64 = 0.2;

@@ -1,6 +1,5 @@
 //! Steepest descent: makes the step with the highest gain per change until none gains [`MARGIN`] per change. A step may
-//! move a queue together with all its threads. The time of a descent grows with the square of the host's size, so only
-//! small hosts use it.
+//! move a queue together with all its threads. Only small hosts use it: its time grows with the square of their size.
 
 use super::{CROWDED, MARGIN};
 use crate::tune::layout::{Cpu, Layout};
@@ -98,8 +97,7 @@ fn steps(placement: &Placement<'_>) -> Vec<Changes> {
     steps
 }
 
-/// The step that moves a queue to a CPU and its threads to the group of that CPU. Threads that are well placed do not
-/// move.
+/// The step that moves a queue to a CPU and its threads to the CPU's group. Well-placed threads do not move.
 fn together(
     placement: &Placement<'_>,
     queue: usize,
