@@ -105,7 +105,7 @@ impl Follower {
         outcome
     }
 
-    /// Sends a signal on the debugger's behalf, which is not reported back to it.
+    /// Sends a signal on the debugger's behalf. The signal is not reported back to the debugger.
     fn send(&mut self, signal: i32) {
         self.sent = Some(signal);
         // SAFETY: the call takes no pointers.

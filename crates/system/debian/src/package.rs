@@ -70,7 +70,7 @@ pub fn files(
     Ok(found)
 }
 
-/// The content of a file that may be compressed with xz, as modules are.
+/// The content of a file that may be compressed with xz, as kernel modules are.
 pub fn unpack(path: &str, content: Vec<u8>) -> io::Result<Vec<u8>> {
     if path.ends_with(".xz") { read_all(XzReader::new(&content[..], true)) } else { Ok(content) }
 }

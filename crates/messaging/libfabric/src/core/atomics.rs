@@ -5,7 +5,7 @@
 use super::buffer::Buffer;
 use super::error::Failure;
 
-/// libfabric's number of an operation.
+/// An atomic operation. The variants have libfabric's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Operation {
     Min,
@@ -87,7 +87,7 @@ trait Value: Copy + PartialOrd {
     fn product(self, other: Self) -> Self;
     fn truth(self) -> bool;
     fn from_truth(truth: bool) -> Self;
-    /// Bitwise operations; floating-point values, which have none, are unchanged.
+    /// Applies a bitwise operation. Floating-point values have no bitwise operations and are unchanged.
     fn bits(self, other: Self, act: impl Fn(u64, u64) -> u64) -> Self;
 }
 
@@ -130,7 +130,7 @@ macro_rules! float_values {
 integer_values!(i8 u8 i16 u16 i32 u32 i64 u64);
 float_values!(f32 f64);
 
-/// The new value.
+/// The value that the operation stores.
 fn combine<T: Value>(operation: Operation, old: T, operand: T, compare: T) -> T {
     let swap_if = |condition: bool| if condition { operand } else { old };
     match operation {
@@ -152,7 +152,7 @@ fn combine<T: Value>(operation: Operation, old: T, operand: T, compare: T) -> T 
         Operation::SwapIfLess => swap_if(compare < old),
         Operation::SwapIfGreaterEqual => swap_if(compare >= old),
         Operation::SwapIfGreater => swap_if(compare > old),
-        // Replaces the bits of the old value where `compare` has ones with those of `operand`.
+        // Where `compare` has ones, the bits of `operand` replace those of the old value.
         Operation::MaskedSwap => {
             let kept = old.bits(compare, |old, mask| old & !mask);
             kept.bits(operand.bits(compare, |new, mask| new & mask), |a, b| a | b)

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// The event that a request awaits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Stage {
-    /// The arrival of its data, which is then written to the in-core store.
+    /// The arrival of the requested data, which is then written to the in-core store.
     Arriving,
     /// The time at which its write becomes visible.
     Writing,
@@ -23,7 +23,7 @@ pub(super) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct InFlightBeat {
     pub channel: usize,
-    /// Whether it is the last of its piece.
+    /// Whether the beat is the last of its piece.
     pub last: bool,
     /// Data in flight to a store; empty once written.
     pub bytes: Vec<u8>,

@@ -14,7 +14,8 @@ const MAX_HOSTS: usize = 8;
 pub(super) struct Residents {
     at: FxHashMap<String, usize>,
     vms: Vec<Vec<(usize, Request)>>,
-    /// Requests, without their names, for which no move made room since the host last changed. An overloaded fleet gets many alike.
+    /// Requests, without their names, for which no move made room since the host last changed. Equal requests
+    /// are frequent in an overloaded fleet; the host is not searched again for them.
     hopeless: Vec<Vec<Request>>,
 }
 

@@ -9,8 +9,8 @@
 pub fn copies(slots: &[u32], cells: usize) -> u32 {
     let mut sorted: Vec<u64> = slots.iter().map(|node_slots| u64::from(*node_slots)).collect();
     sorted.sort_unstable_by(|a, b| b.cmp(a));
-    // No virtual machine uses one node twice. If the `large` largest nodes hold one virtual node of each, the other
-    // nodes hold the rest.
+    // No virtual machine uses one node twice. If the `large` largest nodes hold one virtual node of each virtual
+    // machine, the other nodes hold the rest.
     let mut left: u64 = sorted.iter().sum();
     let mut least = u64::MAX;
     for large in 0..cells {

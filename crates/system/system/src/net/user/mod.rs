@@ -1,10 +1,10 @@
-//! A network in user mode, with the addresses of QEMU's: the guest is 10.0.2.15, the gateway with a DHCP server is
-//! 10.0.2.2, and the DNS server is 10.0.2.3. To the outside, the guest's TCP connections and UDP datagrams come from
-//! this process. The crate smoltcp is the other end of the guest's TCP connections, answers ARP, and answers echo
-//! requests to the gateway.
+//! A network in user mode. It has the addresses of QEMU's user-mode network: the guest is 10.0.2.15, the gateway with a
+//! DHCP server is 10.0.2.2, and the DNS server is 10.0.2.3. To the outside, the guest's TCP connections and UDP
+//! datagrams come from this process. The crate smoltcp is the other end of the guest's TCP connections, answers ARP,
+//! and answers echo requests to the gateway.
 //!
-//! The guest is not trusted: frames are checked before use, connections and flows are limited in number, and addresses
-//! of the host's loopback interface, link-local, multicast and reserved ones are refused.
+//! The guest is not trusted: frames are checked before use, connections and flows are limited in number, and loopback,
+//! link-local, multicast and reserved addresses are refused.
 
 mod dhcp;
 mod tcp;
@@ -44,7 +44,7 @@ pub struct UserOptions {
     pub isolated: bool,
 }
 
-/// A TCP port of the host whose connections go to a port of the guest.
+/// A TCP port of the host whose connections are forwarded to a port of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forward {
     /// Where to listen.
@@ -126,13 +126,13 @@ impl UserNetwork {
         let mut interface = Interface::new(Config::new(GATEWAY_MAC.into()), &mut wire, Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
             for address in [GATEWAY, DNS] {
-                // The interface can hold two addresses.
+                // The push does not fail: the interface can hold two addresses.
                 let _ = addresses.push(IpCidr::new(address.into(), PREFIX));
             }
         });
         // The interface is the other end of connections to any address.
         interface.set_any_ip(true);
-        // The table of routes is empty.
+        // The call does not fail: the table of routes is empty.
         let _ = interface.routes_mut().add_default_ipv4_route(GATEWAY);
         Ok(Self {
             interface,
@@ -145,7 +145,7 @@ impl UserNetwork {
         })
     }
 
-    /// Takes a frame of the guest. Malformed and unsupported ones are dropped.
+    /// Handles a frame from the guest. Drops malformed and unsupported frames.
     fn take(&mut self, frame: Vec<u8>, frames: &mut Frames) {
         let Ok(ethernet) = EthernetFrame::new_checked(&frame[..]) else { return };
         if !ethernet.src_addr().is_unicast() {
@@ -162,7 +162,7 @@ impl UserNetwork {
         }
     }
 
-    /// Takes an IPv4 packet. Returns whether its frame is for the interface.
+    /// Handles an IPv4 packet. Returns whether its frame is for the interface.
     fn take_packet(&mut self, packet: &[u8], frame: &[u8], frames: &mut Frames) -> bool {
         let Ok(packet) = Ipv4Packet::new_checked(packet) else { return false };
         let is_whole = !packet.more_frags() && packet.frag_offset() == 0;
