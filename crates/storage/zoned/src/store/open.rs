@@ -335,7 +335,7 @@ impl Writer {
             let blocks = shared.io.extent_blocks(change.key, extent.bytes);
             let has_room = *spare >= blocks && self.space.empty_zones() > 1;
             match shared.io.read_extent(change.key, extent) {
-                Ok(value) if has_room && self.space.can_append(Stream::ExtentsState, blocks) => {
+                Ok(value) if has_room && self.space.can_append(Stream::Extents, blocks) => {
                     *spare -= blocks;
                     again.put_extent(change.key, self.place_extent(shared, change.key, &value)?);
                     self.retired.push(Retired::Extent(extent.block, blocks));

@@ -17,7 +17,7 @@ pub(crate) enum Stream {
     /// collection.
     Cold,
     /// Large values.
-    ExtentsState,
+    Extents,
     /// Leaves relocated by garbage collection. They have not changed for long and are likely to stay unchanged.
     Moved,
 }
@@ -285,7 +285,7 @@ impl Space {
 
     fn stream_index(&self, stream: Stream) -> usize {
         match (self.stream_count(), stream) {
-            (..2, _) | (_, Stream::Hot) | (2, Stream::ExtentsState) | (2..4, Stream::Moved) => 0,
+            (..2, _) | (_, Stream::Hot) | (2, Stream::Extents) | (2..4, Stream::Moved) => 0,
             _ => stream as usize,
         }
     }
@@ -317,7 +317,7 @@ impl Space {
         let block = u64::from(zone.number.0) * self.geometry.zone_blocks + zone.written;
         zone.written += blocks;
         match stream {
-            Stream::ExtentsState => zone.live_extents += blocks,
+            Stream::Extents => zone.live_extents += blocks,
             _ => zone.live_nodes += blocks,
         }
         zone.filled = self.generation;

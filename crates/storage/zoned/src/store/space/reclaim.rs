@@ -371,7 +371,7 @@ impl Writer {
         Header::open(&node, Kind::Extent, block).map_err(|what| crate::store::io::damaged(block, what))?;
         let remaining = self.checkpoint.as_ref().map_or(0, |checkpoint| checkpoint.remaining);
         let nodes = (self.dirty + remaining + 4) * shared.io.node_blocks();
-        if self.space.available() < nodes + blocks || !self.space.can_append(Stream::ExtentsState, blocks) {
+        if self.space.available() < nodes + blocks || !self.space.can_append(Stream::Extents, blocks) {
             return Ok(false);
         }
         let relocated = self.write_extent(shared, key, value)?;

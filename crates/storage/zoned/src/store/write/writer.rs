@@ -287,7 +287,7 @@ impl Writer {
         value: &[u8],
     ) -> Result<Extent> {
         let blocks = shared.io.extent_blocks(key, value.len() as u32);
-        let (block, finished) = self.space.take_appended(Stream::ExtentsState, blocks)?;
+        let (block, finished) = self.space.take_appended(Stream::Extents, blocks)?;
         if let Some(zone) = finished {
             shared.io.device.finish(zone)?;
         }
