@@ -104,7 +104,10 @@ pub(super) fn recover(signal: libc::c_int, info: &libc::siginfo_t, context: &mut
     if signal != libc::SIGSEGV || info.si_code != SEGV_PKUERR {
         return false;
     }
-    let state: *mut u8 = context.uc_mcontext.fpregs.cast();
+    // musl's type has no name for this pointer, which the kernel puts behind the general registers.
+    let registers = context.uc_mcontext.gregs.len();
+    // SAFETY: the pointer lies inside of `mcontext_t`, which is larger than the registers and aligned to 8 bytes.
+    let state = unsafe { (&raw const context.uc_mcontext).cast::<*mut u8>().add(registers).read() };
     let component = 1u64 << PKRU_COMPONENT;
     // SAFETY: the kernel's frame has the 512 bytes of the legacy region. If the magic word is present and the mask
     // contains PKRU, it also has the header and that component in the standard format.
