@@ -445,10 +445,10 @@ fn of_thread(error: rustix::io::Errno) -> io::Error {
 }
 
 fn set_schedule(thread: Option<rustix::process::Pid>, schedule: &Schedule) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: schedule.priority as libc::c_int };
-    let number = rustix::process::Pid::as_raw(thread);
-    // SAFETY: the parameters outlive the call.
-    if unsafe { libc::sched_setscheduler(number, schedule.policy as libc::c_int, &parameters) } < 0 {
+    let (number, priority) = (rustix::process::Pid::as_raw(thread), schedule.priority as libc::c_int);
+    let (call, policy) = (libc::SYS_sched_setscheduler, schedule.policy as libc::c_int);
+    // SAFETY: the kernel's parameters are the priority alone. musl's function always fails.
+    if unsafe { libc::syscall(call, number, policy, &raw const priority) } < 0 {
         return Err(of_thread(
             rustix::io::Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(rustix::io::Errno::INVAL),
         ));
