@@ -152,8 +152,12 @@ fn main() -> std::io::Result<()> {
             }
         }
         What::Capacity { hosts } => {
-            for (nodes, cells) in [(4, 2), (8, 2), (8, 4)] {
-                println!("{}", quality::capacity(nodes, cells, hosts, seed));
+            let equal = [(4, 2, 2), (8, 2, 2), (8, 4, 4)].map(|shape| (shape, false));
+            let unequal = [((4, 2, 3), false), ((4, 2, 5), false), ((8, 4, 7), false)];
+            let isolated = [(4, 2, 2), (4, 2, 4), (8, 4, 4)].map(|shape| (shape, true));
+            for ((nodes, cells, vcpus), is_isolated) in equal.into_iter().chain(unequal).chain(isolated) {
+                let shape = quality::Shape { nodes, cells, vcpus, is_isolated };
+                println!("{}", quality::capacity(shape, hosts, seed));
             }
         }
         What::Durable { hosts, seconds, window, rate, folder, database } => {

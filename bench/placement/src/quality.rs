@@ -4,9 +4,9 @@
 use longma_placement::fleet::{self, Rng};
 use longma_placement::host::{Host, Node, Pool, uniform_distances};
 use longma_placement::replay::{Arrival, Candidate, Interval, Outcome, replay};
-use longma_placement::request::CpuPolicy;
+use longma_placement::request::{CpuPolicy, EmulatorPolicy};
 use longma_placement::scheduler::Strategy;
-use longma_placement::scheduler::capacity::copies;
+use longma_placement::scheduler::capacity::mixed_copies;
 use longma_placement::{Policy, Request, Scheduler};
 use serde_json::{Value, json};
 
@@ -212,28 +212,68 @@ impl Fleet {
 /// CPUs of each node of the hosts of [`capacity`].
 const NODE_CPUS: u32 = 16;
 
-/// Fills `hosts` random hosts with virtual machines of `cells` virtual nodes of one CPU each. Returns the number placed by
-/// Longma and by first fit in percent of the number that fits.
-pub fn capacity(nodes: u32, cells: u32, hosts: u32, seed: u64) -> Value {
+/// A virtual machine of [`capacity`].
+#[derive(Clone, Copy)]
+pub struct Shape {
+    /// Number of nodes of the host.
+    pub nodes: u32,
+    /// Number of virtual nodes.
+    pub cells: u32,
+    /// Number of virtual CPUs, all of them dedicated.
+    pub vcpus: u32,
+    /// Whether the emulator has a CPU of its own, on the first node.
+    pub is_isolated: bool,
+}
+
+impl Shape {
+    /// CPUs of each virtual node, the largest first. There are at most two sizes.
+    fn sizes(&self) -> Vec<u32> {
+        let part = |cell| self.vcpus / self.cells + u32::from(cell < self.vcpus % self.cells);
+        (0..self.cells).map(|cell| part(cell) + u32::from(self.is_isolated && cell == 0)).collect()
+    }
+
+    fn request(&self) -> Request {
+        let emulator = if self.is_isolated { EmulatorPolicy::Isolated } else { EmulatorPolicy::Shared };
+        let request = Request::new("vm", self.vcpus, 64);
+        Request { cpu: CpuPolicy::Exclusive, virtual_nodes: Some(self.cells), emulator, ..request }
+    }
+
+    /// Number of virtual machines that fit on a host of which `free_cpus[n]` CPUs are free on node `n`.
+    fn possible(&self, free_cpus: &[u32]) -> u32 {
+        let sizes = self.sizes();
+        let (large, small) = (sizes[0], sizes[sizes.len() - 1]);
+        let larges = sizes.iter().filter(|size| **size > small).count();
+        let total =
+            |free: &u32| (0..=free / large).map(|count| count + (free - count * large) / small).collect();
+        mixed_copies(free_cpus.iter().map(total).collect(), larges, sizes.len())
+    }
+}
+
+/// Fills `hosts` random hosts with virtual machines. Returns the number placed by Longma and by first fit in percent of the
+/// number that fits. A virtual node of one CPU has 4 of them free in the mean, larger ones as many times more.
+pub fn capacity(shape: Shape, hosts: u32, seed: u64) -> Value {
     let mut random = Rng::new(seed);
     let (mut possible, mut placed, mut below) = (0u64, [0u64; 2], 0u32);
+    let sizes = shape.sizes();
+    let most_free = (NODE_CPUS / 2 * sizes[sizes.len() - 1]).min(NODE_CPUS - 1);
     for _ in 0..hosts {
-        let free_cpus: Vec<u32> = (0..nodes).map(|_| random.index(9) as u32).collect();
+        let free_cpus: Vec<u32> =
+            (0..shape.nodes).map(|_| random.index(most_free as usize + 1) as u32).collect();
         let both =
-            [Strategy::Numa, Strategy::FirstFit].map(|strategy| count_fitting(&free_cpus, cells, strategy));
-        possible += u64::from(copies(&free_cpus, cells as usize));
+            [Strategy::Numa, Strategy::FirstFit].map(|strategy| count_fitting(&free_cpus, shape, strategy));
+        possible += u64::from(shape.possible(&free_cpus));
         placed = [placed[0] + u64::from(both[0]), placed[1] + u64::from(both[1])];
         below += u32::from(both[0] < both[1]);
     }
     let percent = |count: u64| (count as f64 / possible.max(1) as f64 * 1e4).round() / 100.0;
     json!({
-        "nodes": nodes, "virtual_nodes": cells, "hosts": hosts, "fit": possible, "longma": percent(placed[0]),
+        "nodes": shape.nodes, "virtual_node_cpus": sizes, "hosts": hosts, "fit": possible, "longma": percent(placed[0]),
         "first_fit": percent(placed[1]), "hosts_below_first_fit": below,
     })
 }
 
 /// Number of virtual machines that fill a host of which `free_cpus[n]` CPUs are free on node `n`.
-fn count_fitting(free_cpus: &[u32], cells: u32, strategy: Strategy) -> u32 {
+fn count_fitting(free_cpus: &[u32], shape: Shape, strategy: Strategy) -> u32 {
     let node = |id: u32| Node {
         id,
         // One CPU more for the host itself.
@@ -257,6 +297,6 @@ fn count_fitting(free_cpus: &[u32], cells: u32, strategy: Strategy) -> u32 {
         let placement = scheduler.decide_on(&other, "h", &[node], None).expect("an empty node");
         scheduler.reserve(&placement).expect("free CPUs");
     }
-    let request = Request { virtual_nodes: Some(cells), ..exclusive(cells) };
+    let request = shape.request();
     (0..).take_while(|_| scheduler.place(&request).is_ok()).count() as u32
 }

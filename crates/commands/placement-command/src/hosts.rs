@@ -103,6 +103,14 @@ pub struct DefragmentArguments {
     format: FormatOptions,
 }
 
+fn page_size(kib: u32) -> String {
+    match kib {
+        ..1024 => format!("{kib} KiB"),
+        1024..1_048_576 => format!("{} MiB", kib / 1024),
+        _ => format!("{} GiB", kib / 1_048_576),
+    }
+}
+
 fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
     let headings = [
         "HOST",
@@ -111,29 +119,38 @@ fn host_rows(hosts: &[HostView]) -> Vec<Vec<String>> {
         "CPUS",
         "EXCLUSIVE",
         "SHARED",
+        "PAGES",
         "MEMORY",
         "RESERVED",
         "CPU LOAD",
         "MEMORY LOAD",
     ];
+    const PAGES: usize = 6;
     let mut rows = vec![heading(headings)];
     for host in hosts {
         for (at, node) in host.nodes.iter().enumerate() {
             let first = at == 0;
-            let (total, used) = node.memory.iter().fold((0, 0), |sum, m| (sum.0 + m.1, sum.1 + m.2));
-            rows.push(vec![
-                if first { host.name.clone() } else { String::new() },
-                if first { word(&host.status) } else { String::new() },
-                node.node.to_string(),
-                node.cpus.to_string(),
-                node.exclusive.to_string(),
-                node.shared.to_string(),
-                mib(total),
-                mib(used),
-                percent(node.load.cpu.into()),
-                percent(node.load.memory.into()),
-            ]);
+            // Pages of different sizes do not replace each other: one row for each size.
+            for (pool, (page_kib, total, used)) in node.memory.iter().enumerate() {
+                let once = |cell: String| if pool == 0 { cell } else { String::new() };
+                rows.push(vec![
+                    once(if first { host.name.clone() } else { String::new() }),
+                    once(if first { word(&host.status) } else { String::new() }),
+                    once(node.node.to_string()),
+                    once(node.cpus.to_string()),
+                    once(node.exclusive.to_string()),
+                    once(node.shared.to_string()),
+                    page_size(*page_kib),
+                    mib(*total),
+                    mib(*used),
+                    once(percent(node.load.cpu.into())),
+                    once(percent(node.load.memory.into())),
+                ]);
+            }
         }
+    }
+    if hosts.iter().flat_map(|host| &host.nodes).all(|node| node.memory.len() <= 1) {
+        rows.iter_mut().for_each(|row| drop(row.remove(PAGES)));
     }
     rows
 }
@@ -399,4 +416,29 @@ pub fn defragment(arguments: &DefragmentArguments) -> Outcome {
         }
     }
     page.print()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(memory: &str) -> HostView {
+        let node = format!(
+            r#"{{"node":0,"cpus":8,"exclusive":2,"shared":3,"memory":{memory},"load":{{"cpu":0,"memory":0}}}}"#
+        );
+        let host = format!(
+            r#"{{"name":"h","status":"up","heard_s":1,"vms":0,"nodes":[{node}],"distances":[[10]],"foreign":[],"problems":[]}}"#
+        );
+        serde_json::from_str(&host).unwrap()
+    }
+
+    #[test]
+    fn pages_of_different_sizes_are_not_added() {
+        let rows = host_rows(&[host("[[4,8192,1024],[1048576,4096,2048]]")]);
+        assert_eq!(rows[0][6..9], ["PAGES", "MEMORY", "RESERVED"]);
+        assert_eq!(rows[1][6..9], ["4 KiB", "8 GiB", "1 GiB"]);
+        assert_eq!(rows[2][..9], ["", "", "", "", "", "", "1 GiB", "4 GiB", "2 GiB"]);
+        let rows = host_rows(&[host("[[4,8192,1024]]")]);
+        assert_eq!(rows[1][5..8], ["3", "8 GiB", "1 GiB"], "one size needs no column");
+    }
 }

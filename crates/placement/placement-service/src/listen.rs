@@ -12,6 +12,7 @@ use crate::wire::ProblemKind;
 use axum::Router;
 use axum::body::Body;
 use axum::http::header::HOST;
+use axum::http::uri::Authority;
 use axum::http::{HeaderName, HeaderValue, Request, Response, Version};
 use axum::response::IntoResponse;
 use hyper::body::Incoming;
@@ -193,6 +194,14 @@ fn header_bytes(request: &Request<Incoming>) -> usize {
     line + request.headers().iter().map(field).sum::<usize>() + "\r\n".len()
 }
 
+/// Whether the request has one `Host` with a valid value (RFC 9112, 3.2).
+fn names_one_host<B>(request: &Request<B>) -> bool {
+    let mut values = request.headers().get_all(HOST).iter();
+    let (Some(host), None) = (values.next(), values.next()) else { return false };
+    let authority = Authority::try_from(host.as_bytes());
+    authority.is_ok_and(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
+}
+
 /// Answers a request. The connection becomes idle when the answer is sent. An error closes the connection.
 async fn answer(
     mut request: Request<Incoming>,
@@ -206,9 +215,8 @@ async fn answer(
         let refused = HttpProblem::new(ProblemKind::HeaderTooLong, detail).into_response();
         return Ok(refused.map(|body| Answer::new(body, permit)));
     }
-    if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
-        // RFC 9112, 3.2.
-        let detail = "send exactly one header `Host`".to_string();
+    if request.version() == Version::HTTP_11 && !names_one_host(&request) {
+        let detail = "send exactly one header `Host` with a host name or address".to_string();
         let refused = HttpProblem::new(ProblemKind::WrongHeader, detail).into_response();
         return Ok(refused.map(|body| Answer::new(body, permit)));
     }

@@ -229,6 +229,24 @@ fn bodies_that_are_not_requests_are_refused_with_the_reason() {
             .raw(format!("{head}content-length: 5\r\ncontent-length: 6\r\n\r\nabcdef").as_bytes())
             .starts_with("HTTP/1.1 400")
     );
+    for hosts in [
+        "",
+        "host:\r\n",
+        "host: \r\n",
+        "host: a b\r\n",
+        "host: /v1\r\n",
+        "host: u@h\r\n",
+        "host: x\r\nhost: x\r\n",
+    ] {
+        let answer =
+            service.raw(format!("GET /healthz HTTP/1.1\r\n{hosts}connection: close\r\n\r\n").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 400"), "{hosts:?}: {answer}");
+    }
+    for host in ["localhost", "127.0.0.1:80", "[::1]:8080"] {
+        let answer = service
+            .raw(format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 200"), "{host}: {answer}");
+    }
     let flood = format!("GET /v1/vms HTTP/1.1\r\nx: {}\r\n\r\n", "y".repeat(1 << 20));
     let answer = service.raw(flood.as_bytes());
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");

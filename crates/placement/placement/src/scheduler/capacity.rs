@@ -4,6 +4,10 @@
 //! Source: Gudkov, Ponomareva and Pospelov, "Efficient calculation of available space for multi-NUMA virtual machines"
 //! (arXiv 2604.15033), for the closed form of [`copies`].
 
+mod mixed;
+
+pub(crate) use mixed::MixedCapacity;
+
 /// Number of virtual machines that fit if each uses `cells` distinct nodes and node `n` holds `slots[n]` of their
 /// virtual nodes.
 pub fn copies(slots: &[u32], cells: usize) -> u32 {
@@ -18,6 +22,12 @@ pub fn copies(slots: &[u32], cells: usize) -> u32 {
         left -= sorted.get(large).copied().unwrap_or(0);
     }
     u32::try_from(least).unwrap_or(u32::MAX)
+}
+
+/// Number of virtual machines that fit if each uses `cells` distinct nodes and `larges` of its virtual nodes are larger
+/// than the others. `totals[n][a]` is the number of virtual nodes that fit on node `n` if the first `a` of them are large.
+pub fn mixed_copies(totals: Vec<Vec<u32>>, larges: usize, cells: usize) -> u32 {
+    MixedCapacity::of(totals, larges, cells).copies
 }
 
 /// The condition under which placing one virtual machine leaves slots for all the others that fit.
@@ -124,6 +134,48 @@ mod tests {
                     kept += u32::from(keeps);
                 }
                 assert!(kept > 0 || capacity.copies == 0, "{slots:?}");
+            }
+        }
+    }
+
+    /// The number of virtual nodes that fit on a node with `free` CPUs, by number of large ones.
+    fn totals(free: u32, large: u32, small: u32) -> Vec<u32> {
+        (0..=free / large).map(|a| a + (free - a * large) / small).collect()
+    }
+
+    /// The largest number of virtual machines with one of `larges` of `large` CPUs and others of `small` CPUs, by trying
+    /// every assignment.
+    fn search_mixed(free: &mut [u32], sizes: &[u32]) -> u32 {
+        fn each(free: &mut [u32], sizes: &[u32], left: &[u32], used: u32, most: &mut u32) {
+            let Some((size, left)) = left.split_first() else {
+                *most = (*most).max(1 + search_mixed(free, sizes));
+                return;
+            };
+            for node in 0..free.len() {
+                if used >> node & 1 == 0 && free[node] >= *size {
+                    free[node] -= size;
+                    each(free, sizes, left, used | 1 << node, most);
+                    free[node] += size;
+                }
+            }
+        }
+        let mut most = 0;
+        each(free, sizes, sizes, 0, &mut most);
+        most
+    }
+
+    #[test]
+    fn the_number_for_two_sizes_equals_an_exhaustive_search() {
+        let mut random = SplitMix64::new(13);
+        for (sizes, nodes, most) in
+            [(&[2, 1][..], 4, 4), (&[3, 2], 4, 7), (&[2, 1, 1], 4, 4), (&[3, 3, 2], 4, 6), (&[5, 1], 3, 9)]
+        {
+            for _ in 0..60 {
+                let mut free = random_slots(&mut random, nodes, most);
+                let larges = sizes.iter().filter(|s| **s == sizes[0]).count();
+                let table = free.iter().map(|f| totals(*f, sizes[0], sizes[sizes.len() - 1])).collect();
+                let found = mixed_copies(table, larges, sizes.len());
+                assert_eq!(found, search_mixed(&mut free, sizes), "{free:?} {sizes:?}");
             }
         }
     }

@@ -102,6 +102,13 @@ impl Demand {
         }
     }
 
+    /// Whether two virtual nodes need nearly the same: as many CPUs, and memory that differs by less than a percent.
+    pub fn is_similar(&self, one: &CellDemand, other: &CellDemand) -> bool {
+        let own_cpu = |cell: &CellDemand| self.exclusive(cell, 1) + self.shared(cell);
+        let (one_mib, other_mib) = (self.pages_mib(one), self.pages_mib(other));
+        own_cpu(one) == own_cpu(other) && one_mib.abs_diff(other_mib) * 100 < one_mib.max(other_mib).max(100)
+    }
+
     /// The demand under which rankings are cached. Memory is rounded up to three significant bits, so that there are
     /// few kinds, and fields that do not affect where the request fits are normalized. Common sizes (1.75, 3.5, 4, 6,
     /// 7, 8 GiB) are not changed by the rounding.

@@ -59,8 +59,14 @@ pub(crate) trait NodeFilter: Sync {
     fn what(&self, candidate: &Candidate<'_>) -> &'static str;
     /// The resource that the node lacks; `None` if it passes.
     fn shortage(&self, candidate: &Candidate<'_>) -> Option<Shortage>;
-    /// Number of virtual nodes like the candidate's for which the resource suffices, if the node passes.
-    fn copies(&self, candidate: &Candidate<'_>) -> u64;
+    /// Number of virtual nodes like the candidate's for which the resource suffices beside `count` virtual nodes like
+    /// `other`, if the node passes.
+    fn copies_beside(&self, candidate: &Candidate<'_>, other: &CellDemand, count: u32) -> u64;
+}
+
+/// Number of parts of a size in `available` beside `count` parts of another size. Unlimited if the size is 0.
+fn parts_beside(available: u64, size: u64, other: u64, count: u32) -> u64 {
+    available.saturating_sub(other.saturating_mul(count.into())).checked_div(size).unwrap_or(u64::MAX)
 }
 
 /// All host filters, cheap ones first.

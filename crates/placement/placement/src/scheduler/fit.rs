@@ -1,7 +1,7 @@
 //! Finds the best nodes of one host for a demand. The number of steps is bounded, however many nodes the host has.
 //! `ranking` chooses among hosts, and `assign` chooses CPUs.
 
-use super::capacity::Capacity;
+use super::capacity::{Capacity, MixedCapacity};
 use super::demand::{CellDemand, Demand};
 use super::filter::{Candidate, HOST_FILTERS, NODE_FILTERS, Shortage};
 use super::weigh::{HOST_WEIGHERS, NODE_WEIGHERS, Weights};
@@ -11,6 +11,8 @@ use crate::request::{MAX_VIRTUAL_NODES, MemoryPolicy};
 
 /// Maximum number of node sets for an exhaustive search. Beyond it, one set is grown from each node.
 const MAX_SETS: usize = 128;
+/// Maximum number of large virtual nodes of a node that the capacity for virtual nodes of two sizes considers.
+const MAX_LARGE_PER_NODE: u32 = 256;
 /// Maximum score in integer form.
 pub(crate) const MAX_SCORE: u16 = 1023;
 
@@ -67,21 +69,58 @@ fn suitable(rules: &Rules<'_>, host: &HostState, demand: &Demand, cell: &CellDem
     found
 }
 
-/// The number of virtual machines like `demand` that fit on the nodes of `mask` without borrowed memory, and the nodes
-/// that preserve this number.
-fn capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Capacity {
-    // Parts that only the first virtual node has do not count.
-    let cell = CellDemand { first: false, ..demand.cell(0) };
+/// Number of virtual nodes like `cell` that each node of `mask` holds beside `count` virtual nodes like `other`, without
+/// borrowed memory.
+fn slots(
+    rules: &Rules<'_>,
+    host: &HostState,
+    demand: &Demand,
+    mask: u64,
+    (cell, other, count): (&CellDemand, &CellDemand, u32),
+) -> [u32; MAX_NODES] {
     let mut slots = [0u32; MAX_NODES];
     for (at, (shape, state)) in host.shape.nodes.iter().zip(&*host.nodes).enumerate() {
         let percent = rules.overcommit_percent;
-        let c = Candidate { host, at, shape, state, demand, cell: &cell, overcommit_percent: percent };
+        let c = Candidate { host, at, shape, state, demand, cell, overcommit_percent: percent };
         if mask >> at & 1 == 1 && NODE_FILTERS.iter().all(|f| f.shortage(&c).is_none()) {
-            let copies = NODE_FILTERS.iter().map(|f| f.copies(&c)).min().unwrap_or(0);
+            let copies = NODE_FILTERS.iter().map(|f| f.copies_beside(&c, other, count)).min().unwrap_or(0);
             slots[at] = u32::try_from(copies).unwrap_or(u32::MAX);
         }
     }
-    Capacity::of(&slots[..host.nodes.len()], demand.cells as usize)
+    slots
+}
+/// The number of virtual machines like `demand` that fit on the nodes of `mask` without borrowed memory.
+fn capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Capacity {
+    let cells = demand.cells as usize;
+    // Parts that only the first virtual node has do not count.
+    let cell = CellDemand { first: false, ..demand.cell(0) };
+    let slots = slots(rules, host, demand, mask, (&cell, &cell, 0));
+    Capacity::of(&slots[..host.nodes.len()], cells)
+}
+
+/// As [`capacity`], for virtual machines whose virtual nodes differ in size. `None` if they do not.
+fn mixed_capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Option<MixedCapacity> {
+    let large = demand.cell(0);
+    let small = demand.cell(demand.cells - 1);
+    let larges = (0..demand.cells).take_while(|at| !demand.is_similar(&demand.cell(*at), &small)).count();
+    if larges == 0 {
+        return None;
+    }
+    let most_large = slots(rules, host, demand, mask, (&large, &large, 0));
+    let mut totals: Vec<Vec<u32>> = vec![Vec::new(); host.nodes.len()];
+    for count in 0..=MAX_LARGE_PER_NODE {
+        // Nodes that do not hold so many large ones are not asked.
+        let asked = (0..host.nodes.len()).filter(|at| mask >> at & 1 == 1 && most_large[*at] >= count);
+        let asked = asked.fold(0, |mask, at| mask | 1u64 << at);
+        if asked == 0 {
+            break;
+        }
+        let beside = slots(rules, host, demand, asked, (&small, &large, count));
+        for at in (0..host.nodes.len()).filter(|at| asked >> at & 1 == 1) {
+            totals[at].push(beside[at].saturating_add(count));
+        }
+    }
+    Some(MixedCapacity::of(totals, larges, demand.cells as usize))
 }
 
 /// Score of a node, 0 to 1.
@@ -174,12 +213,17 @@ fn best_node(rules: &Rules<'_>, suitable: &Suitable, mask: u64) -> usize {
     best
 }
 
+/// The node of each virtual node, and the sum of their scores.
+type Assignment = ([u8; MAX_VIRTUAL_NODES as usize], f32);
+
 /// The suitable nodes for each virtual node of a demand.
 struct Cells {
     kinds: Vec<Suitable>,
     kind_of: [usize; MAX_VIRTUAL_NODES as usize],
     cells: usize,
     capacity: Capacity,
+    /// The capacity if virtual nodes differ in size.
+    mixed: Option<MixedCapacity>,
 }
 
 impl Cells {
@@ -193,11 +237,11 @@ impl Cells {
             }
             *kind = kinds.len() - 1;
         }
-        let capacity = match rules.first_nodes {
-            true => Capacity::default(),
-            false => capacity(rules, host, demand, mask),
+        let (capacity, mixed) = match rules.first_nodes {
+            true => (Capacity::default(), None),
+            false => (capacity(rules, host, demand, mask), mixed_capacity(rules, host, demand, mask)),
         };
-        Self { kinds, kind_of, cells, capacity }
+        Self { kinds, kind_of, cells, capacity, mixed }
     }
 
     fn of(&self, at: usize) -> &Suitable {
@@ -210,7 +254,24 @@ impl Cells {
 
     /// Assigns the nodes of `set` to the virtual nodes in order. Returns the assignment and its total score; `None` if
     /// a virtual node finds no suitable node.
-    fn assign(&self, rules: &Rules<'_>, set: u64) -> Option<([u8; MAX_VIRTUAL_NODES as usize], f32)> {
+    fn assign(&self, rules: &Rules<'_>, set: u64) -> Option<Assignment> {
+        self.assign_by(set, |_, here, left| best_node(rules, here, here.mask & left))
+    }
+
+    /// As [`Self::assign`], with the large virtual nodes on the nodes that hold most of them without holding fewer
+    /// virtual nodes in all.
+    fn assign_spare(&self, rules: &Rules<'_>, mixed: &MixedCapacity, set: u64) -> Option<Assignment> {
+        self.assign_by(set, |at, here, left| {
+            let usable = here.mask & left;
+            if at >= mixed.larges() {
+                return best_node(rules, here, usable);
+            }
+            let nodes = (0..MAX_NODES).filter(|node| usable >> node & 1 == 1);
+            nodes.max_by_key(|node| mixed.spare_larges(*node)).unwrap_or(0)
+        })
+    }
+
+    fn assign_by(&self, set: u64, choose: impl Fn(usize, &Suitable, u64) -> usize) -> Option<Assignment> {
         let (mut left, mut weight) = (set, 0.0);
         let mut nodes = [0u8; MAX_VIRTUAL_NODES as usize];
         for (at, node) in nodes.iter_mut().enumerate().take(self.cells) {
@@ -218,12 +279,24 @@ impl Cells {
             if here.mask & left == 0 {
                 return None;
             }
-            let chosen = best_node(rules, here, here.mask & left);
+            let chosen = choose(at, here, left);
             left &= !(1 << chosen);
             *node = chosen as u8;
             weight += here.weights[chosen];
         }
         Some((nodes, weight))
+    }
+
+    /// Number of virtual machines that no longer fit after one is placed on `nodes`, besides this one.
+    fn deficit(&self, nodes: &[u8]) -> u32 {
+        let set = |nodes: &[u8]| nodes.iter().fold(0u64, |mask, n| mask | 1 << n);
+        match &self.mixed {
+            Some(mixed) => {
+                let (large, small) = nodes.split_at(mixed.larges());
+                mixed.deficit(set(large), set(small))
+            }
+            None => self.capacity.deficit(set(nodes)),
+        }
     }
 
     /// Calls `consider` with all node sets, or with a selection of good ones if there are too many.
@@ -276,12 +349,11 @@ fn best_set(
         return None;
     }
     let mut best: Option<f32> = None;
-    let mut consider = |set: u64| -> bool {
-        let Some((nodes, weight)) = each.assign(rules, set) else { return false };
-        let chosen = nodes[..cells].iter().fold(0, |mask, n| mask | 1 << n);
+    let mut consider_assignment = |assignment: Option<Assignment>| -> bool {
+        let Some((nodes, weight)) = assignment else { return false };
         let Weights { distance, capacity, .. } = rules.weights;
         let parts = weight / cells as f32 + closeness(host, &nodes[..cells]) * distance;
-        let lost = each.capacity.deficit(chosen) as f32;
+        let lost = each.deficit(&nodes[..cells]) as f32;
         let score = parts / (1.0 + distance) / (1.0 + capacity * lost);
         if best.is_none_or(|b| score > b) && super::assign::memory_fits(host, demand, &nodes[..cells]) {
             best = Some(score);
@@ -289,6 +361,11 @@ fn best_set(
             return true;
         }
         false
+    };
+    let mut consider = |set: u64| -> bool {
+        let by_score = consider_assignment(each.assign(rules, set));
+        let Some(mixed) = &each.mixed else { return by_score };
+        by_score | consider_assignment(each.assign_spare(rules, mixed, set))
     };
     if rules.first_nodes {
         let mut set = 0;

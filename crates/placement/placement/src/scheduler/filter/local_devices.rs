@@ -1,6 +1,6 @@
 //! Devices required to be local are attached to the first virtual node's physical node.
 
-use super::{Candidate, NodeFilter, Shortage};
+use super::{Candidate, CellDemand, NodeFilter, Shortage};
 
 pub(crate) struct LocalDevices;
 
@@ -24,7 +24,7 @@ impl NodeFilter for LocalDevices {
             )
         })
     }
-    fn copies(&self, _: &Candidate<'_>) -> u64 {
+    fn copies_beside(&self, _: &Candidate<'_>, _: &CellDemand, _: u32) -> u64 {
         // Only the first virtual node needs local devices.
         u64::MAX
     }

@@ -1,7 +1,7 @@
 //! Enough memory of the requested page size is free: on the node itself if the policy is strict, otherwise including
 //! the nodes it may borrow from.
 
-use super::{Candidate, NodeFilter, Shortage};
+use super::{Candidate, CellDemand, NodeFilter, Shortage, parts_beside};
 use crate::inventory::HostState;
 use crate::request::MemoryPolicy;
 
@@ -34,9 +34,9 @@ impl NodeFilter for Memory {
         };
         Shortage::unless(needed, available)
     }
-    fn copies(&self, c: &Candidate<'_>) -> u64 {
+    fn copies_beside(&self, c: &Candidate<'_>, other: &CellDemand, count: u32) -> u64 {
         // Borrowed memory does not count, even if the policy allows it.
         let own = free_mib(c.host, c.at, c.demand.page_kib);
-        own.checked_div(c.demand.pages_mib(c.cell)).unwrap_or(u64::MAX)
+        parts_beside(own, c.demand.pages_mib(c.cell), c.demand.pages_mib(other), count)
     }
 }

@@ -1,7 +1,7 @@
 //! Shared virtual CPUs stay within the overcommit ratio. One virtual machine never has more of them than the node has
 //! shared CPUs, because they would preempt each other.
 
-use super::{Candidate, NodeFilter, Shortage};
+use super::{Candidate, CellDemand, NodeFilter, Shortage, parts_beside};
 
 pub(crate) struct SharedCpus;
 
@@ -27,7 +27,8 @@ impl NodeFilter for SharedCpus {
         }
         Shortage::unless(needed.into(), free_vcpus(c).min(c.state.free_cpus.into()).into())
     }
-    fn copies(&self, c: &Candidate<'_>) -> u64 {
-        free_vcpus(c).checked_div(c.demand.shared(c.cell)).map_or(u64::MAX, u64::from)
+    fn copies_beside(&self, c: &Candidate<'_>, other: &CellDemand, count: u32) -> u64 {
+        let shared = |cell| c.demand.shared(cell).into();
+        parts_beside(free_vcpus(c).into(), shared(c.cell), shared(other), count)
     }
 }

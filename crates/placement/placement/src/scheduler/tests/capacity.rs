@@ -94,3 +94,35 @@ fn the_larger_virtual_nodes_find_the_larger_nodes_of_a_wide_host() {
     let nodes: BTreeSet<u32> = placement.cells[..3].iter().map(|c| c.node).collect();
     assert_eq!(nodes, [3, 17, 29].into());
 }
+
+/// Virtual machines whose virtual nodes differ in size, because CPUs do not divide evenly or the emulator has its own.
+#[test]
+fn machines_of_unequal_virtual_nodes_fill_hosts_as_far_as_first_fit_and_to_98_percent() {
+    let mut random = SplitMix64::new(4243);
+    let isolated = |vcpus| Request { emulator: EmulatorPolicy::Isolated, ..exclusive("vm", vcpus, 64) };
+    for (nodes, cells, request, sizes) in [
+        (4, 2, exclusive("vm", 3, 64), [2, 1]),
+        (4, 2, exclusive("vm", 5, 64), [3, 2]),
+        (4, 2, isolated(2), [2, 1]),
+        (4, 2, isolated(4), [3, 2]),
+        (4, 3, exclusive("vm", 4, 64), [2, 1]),
+        (8, 4, isolated(4), [2, 1]),
+    ] {
+        let (mut ours, mut all) = (0, 0);
+        for _ in 0..30 {
+            let free: Vec<u32> = (0..nodes).map(|_| random.index(13) as u32).collect();
+            let request = Request { virtual_nodes: Some(cells), ..request.clone() };
+            let count = |strategy| {
+                let mut scheduler = with_free_cpus(&free, strategy);
+                (0..).find(|_| scheduler.place(&request).is_err()).unwrap()
+            };
+            let (placed, first_fit) = (count(Strategy::Numa), count(Strategy::FirstFit));
+            assert!(placed >= first_fit, "{free:?}, {sizes:?}: {placed}, first fit places {first_fit}");
+            let totals =
+                |free: &u32| (0..=free / sizes[0]).map(|a| a + (free - a * sizes[0]) / sizes[1]).collect();
+            ours += placed;
+            all += capacity::mixed_copies(free.iter().map(totals).collect(), 1, cells as usize);
+        }
+        assert!(f64::from(ours) >= 0.98 * f64::from(all), "{nodes} nodes, {sizes:?}: {ours} of {all}");
+    }
+}
