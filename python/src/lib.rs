@@ -2,6 +2,7 @@
 //! through the `longma` command; see python/longma.
 
 mod topics;
+mod zoned;
 
 use longma_topology::{BUILTIN, Detail, Machine, OpenError, Report, draw_svg, draw_text};
 use pyo3::exceptions::{PyFileNotFoundError, PyOSError, PyValueError};
@@ -90,5 +91,10 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<topics::NativePublisher>()?;
     module.add_class::<topics::NativeSubscriber>()?;
     module.add_class::<topics::Loan>()?;
-    module.add_class::<topics::Sample>()
+    module.add_class::<topics::Sample>()?;
+    module.add("StoreError", module.py().get_type::<zoned::StoreError>())?;
+    module.add("Conflict", module.py().get_type::<zoned::Conflict>())?;
+    module.add_class::<zoned::NativeStore>()?;
+    module.add_class::<zoned::NativeSnapshot>()?;
+    module.add_class::<zoned::NativeTransaction>()
 }
