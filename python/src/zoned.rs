@@ -1,5 +1,6 @@
 //! Stores of `longma-zoned`. `longma/zoned.py` makes mappings and numpy arrays of them.
 
+use longma_locks::IgnorePoison;
 use longma_zoned::device::{FileDevice, Geometry};
 use longma_zoned::{Batch, Durability, Error, Options, Store};
 use pyo3::buffer::PyBuffer;
@@ -10,7 +11,7 @@ use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use std::ops::Bound as KeyBound;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 create_exception!(
     longma._native,
@@ -46,11 +47,6 @@ fn raised(error: Error) -> PyErr {
 
 fn closed() -> PyErr {
     PyValueError::new_err("the store, snapshot or transaction is closed")
-}
-
-/// The lock, also after a panic of another thread, which leaves no state of its own here.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A range of keys: from the first one, which may be excluded, to the end, which is excluded. `None` is open.
@@ -102,7 +98,7 @@ trait Close: Send + Sync {
 
 impl<T: Send> Close for Open<T> {
     fn close(&self) {
-        drop(lock(&self.0).take());
+        drop(self.0.lock().ignore_poison().take());
     }
 }
 
@@ -117,7 +113,7 @@ impl<T: Send> Open<T> {
         py: Python<'_>,
         work: impl FnOnce(&mut T) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
-        let worked = py.detach(|| lock(&self.0).as_mut().map(work));
+        let worked = py.detach(|| self.0.lock().ignore_poison().as_mut().map(work));
         worked.ok_or_else(closed)?.map_err(raised)
     }
 }
@@ -137,12 +133,12 @@ impl NativeStore {
         work: impl FnOnce(&File) -> Result<R, Error> + Send,
     ) -> PyResult<R> {
         // Other threads may use the store meanwhile.
-        let store = lock(&self.store).clone().ok_or_else(closed)?;
+        let store = self.store.lock().ignore_poison().clone().ok_or_else(closed)?;
         py.detach(move || work(&store)).map_err(raised)
     }
 
     fn remember(&self, open: Weak<dyn Close>) {
-        let mut all = lock(&self.open);
+        let mut all = self.open.lock().ignore_poison();
         if all.len() == all.capacity() {
             all.retain(|open| open.strong_count() > 0);
         }
@@ -284,8 +280,8 @@ impl NativeStore {
 
     /// Closes snapshots and transactions, writes a checkpoint and closes the file. Does nothing if the store is closed.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(store) = lock(&self.store).take() else { return Ok(()) };
-        let open = std::mem::take(&mut *lock(&self.open));
+        let Some(store) = self.store.lock().ignore_poison().take() else { return Ok(()) };
+        let open = std::mem::take(&mut *self.open.lock().ignore_poison());
         py.detach(|| {
             open.iter().filter_map(Weak::upgrade).for_each(|open| open.close());
             store.close()
@@ -479,7 +475,7 @@ impl NativeTransaction {
 
     /// Applies the changes, and closes the transaction in any case.
     fn commit(&self, py: Python<'_>) -> PyResult<(u64, u64, u64)> {
-        let committed = py.detach(|| lock(&self.0.0).take().map(Transaction::commit));
+        let committed = py.detach(|| self.0.0.lock().ignore_poison().take().map(Transaction::commit));
         let applied = committed.ok_or_else(closed)?.map_err(raised)?;
         Ok((applied.inserted, applied.updated, applied.deleted))
     }

@@ -165,11 +165,24 @@ mod tests {
     }
 
     #[test]
+    fn one_large_virtual_node_for_each_machine_fits_on_a_node() {
+        for mut free in [[12, 3, 3, 3], [12, 4, 4, 4], [12, 12, 3, 2], [13, 6, 5, 1]] {
+            let found = mixed_copies(free.map(|free| totals(free, 2, 1)).into(), 3, 4);
+            assert_eq!(found, search_mixed(&mut free, &[2, 2, 2, 1]), "{free:?}");
+        }
+    }
+
+    #[test]
     fn the_number_for_two_sizes_equals_an_exhaustive_search() {
         let mut random = SplitMix64::new(13);
-        for (sizes, nodes, most) in
-            [(&[2, 1][..], 4, 4), (&[3, 2], 4, 7), (&[2, 1, 1], 4, 4), (&[3, 3, 2], 4, 6), (&[5, 1], 3, 9)]
-        {
+        for (sizes, nodes, most) in [
+            (&[2, 1][..], 4, 4),
+            (&[3, 2], 4, 7),
+            (&[2, 1, 1], 4, 4),
+            (&[3, 3, 2], 4, 6),
+            (&[2, 2, 2, 1], 5, 4),
+            (&[5, 1], 3, 9),
+        ] {
             for _ in 0..60 {
                 let mut free = random_slots(&mut random, nodes, most);
                 let larges = sizes.iter().filter(|s| **s == sizes[0]).count();

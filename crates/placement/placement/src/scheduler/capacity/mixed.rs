@@ -29,8 +29,12 @@ struct Level<'a> {
 }
 
 impl Level<'_> {
-    /// Number of virtual nodes if `a` of them are large; `None` if so many large ones do not fit.
+    /// Number of virtual nodes if `a` of them are large, one for each virtual machine at most; `None` if so many large
+    /// ones do not fit.
     fn total(&self, a: usize) -> Option<u32> {
+        if a > self.copies as usize {
+            return None;
+        }
         let total = *self.totals.get(a + usize::from(self.large_placed))?;
         let placed = u32::from(self.large_placed) + u32::from(self.small_placed);
         let left = total.checked_sub(placed)?;
@@ -44,9 +48,8 @@ impl Level<'_> {
 
     /// How many of them can be large if there are at least `total`.
     fn larges(&self, total: u32) -> u32 {
-        let candidates = self.totals.len().min(self.copies as usize + 1);
         // The total does not increase with the number of large ones.
-        let (mut low, mut high) = (0, candidates);
+        let (mut low, mut high) = (0, self.totals.len());
         while low < high {
             let middle = (low + high) / 2;
             match self.total(middle).is_some_and(|t| t >= total) {
