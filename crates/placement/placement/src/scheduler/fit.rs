@@ -13,6 +13,8 @@ use crate::request::{MAX_VIRTUAL_NODES, MemoryPolicy};
 const MAX_SETS: usize = 128;
 /// Maximum number of large virtual nodes of a node that the capacity for virtual nodes of two sizes considers.
 const MAX_LARGE_PER_NODE: u32 = 256;
+/// Maximum number of choices of the large virtual nodes' nodes within a set that are tried one by one.
+const MAX_LARGE_CHOICES: usize = 8;
 /// Maximum score in integer form.
 pub(crate) const MAX_SCORE: u16 = 1023;
 
@@ -271,6 +273,15 @@ impl Cells {
         })
     }
 
+    /// As [`Self::assign`], with the large virtual nodes on the nodes of `large` if they fit there.
+    fn assign_larges(&self, rules: &Rules<'_>, larges: usize, large: u64, set: u64) -> Option<Assignment> {
+        self.assign_by(set, |at, here, left| {
+            let usable = here.mask & left;
+            let preferred = usable & if at < larges { large } else { !large };
+            best_node(rules, here, if preferred == 0 { usable } else { preferred })
+        })
+    }
+
     fn assign_by(&self, set: u64, choose: impl Fn(usize, &Suitable, u64) -> usize) -> Option<Assignment> {
         let (mut left, mut weight) = (set, 0.0);
         let mut nodes = [0u8; MAX_VIRTUAL_NODES as usize];
@@ -349,23 +360,32 @@ fn best_set(
         return None;
     }
     let mut best: Option<f32> = None;
-    let mut consider_assignment = |assignment: Option<Assignment>| -> bool {
-        let Some((nodes, weight)) = assignment else { return false };
+    // Returns whether the assignment is the best so far, and the number of further virtual machines it costs.
+    let mut consider_assignment = |assignment: Option<Assignment>| -> (bool, u32) {
+        let Some((nodes, weight)) = assignment else { return (false, 0) };
         let Weights { distance, capacity, .. } = rules.weights;
         let parts = weight / cells as f32 + closeness(host, &nodes[..cells]) * distance;
-        let lost = each.deficit(&nodes[..cells]) as f32;
-        let score = parts / (1.0 + distance) / (1.0 + capacity * lost);
+        let lost = each.deficit(&nodes[..cells]);
+        let score = parts / (1.0 + distance) / (1.0 + capacity * lost as f32);
         if best.is_none_or(|b| score > b) && super::assign::memory_fits(host, demand, &nodes[..cells]) {
             best = Some(score);
             found.nodes = nodes;
-            return true;
+            return (true, lost);
         }
-        false
+        (false, lost)
     };
     let mut consider = |set: u64| -> bool {
-        let by_score = consider_assignment(each.assign(rules, set));
-        let Some(mixed) = &each.mixed else { return by_score };
-        by_score | consider_assignment(each.assign_spare(rules, mixed, set))
+        let (mut is_best, lost) = consider_assignment(each.assign(rules, set));
+        let Some(mixed) = &each.mixed else { return is_best };
+        let spare = consider_assignment(each.assign_spare(rules, mixed, set));
+        is_best |= spare.0;
+        if lost.min(spare.1) > 0 && sets(set.count_ones() as usize, mixed.larges()) <= MAX_LARGE_CHOICES {
+            each_set(set, mixed.larges(), &mut |large| {
+                is_best |= consider_assignment(each.assign_larges(rules, mixed.larges(), large, set)).0;
+                is_best
+            });
+        }
+        is_best
     };
     if rules.first_nodes {
         let mut set = 0;
