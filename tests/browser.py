@@ -38,7 +38,7 @@ addEventListener("load", () => {
       tip = document.querySelector("#tip.shown")?.textContent ?? "";
     }
     const texts = [...figure.querySelectorAll("svg text")];
-    const size = Math.min(...texts.map((text) => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a));
+    const size = Math.min(...texts.map((text) => parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b)));
     const outside = texts.filter((text) => {
       const box = text.getBoundingClientRect();
       return box.left < frame.left - 2 || box.right > frame.right + 2 || box.bottom > frame.bottom + 2;
