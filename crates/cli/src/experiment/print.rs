@@ -56,10 +56,7 @@ pub fn list(folder: Option<&Path>, built_in: bool, registry: &Registry, format: 
         let file = (!built_in).then_some(&path);
         let opened = Experiment::open(&path, registry).map_err(|error| error.to_string());
         let counted = opened.and_then(|experiment| {
-            let count = |quick| {
-                let mut count = 0usize;
-                experiment.each_point(quick, registry, VERSION, &mut |_| count += 1).map(|()| count)
-            };
+            let count = |quick| experiment.count_points(quick, registry, VERSION);
             let counts =
                 count(false).and_then(|all| Ok((all, count(true)?))).map_err(|error| error.to_string())?;
             Ok((counts, experiment))

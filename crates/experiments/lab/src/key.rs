@@ -12,8 +12,10 @@ use std::fmt;
 pub struct Key(pub(crate) String);
 
 impl Key {
-    pub(crate) fn of(content: &serde_json::Value) -> Self {
-        Self(digest(content.to_string().as_bytes())[..32].into())
+    pub(crate) fn of(content: &impl Serialize) -> Self {
+        // Cannot fail: the contents have text keys and finite numbers.
+        let json = serde_json::to_vec(content).expect("what a key identifies is plain data");
+        Self(hexadecimal(&Sha256::digest(json)[..16]))
     }
 
     /// 32 hexadecimal digits.
@@ -36,5 +38,12 @@ impl From<&str> for Key {
 
 /// SHA-256 digest of `bytes` in hexadecimal.
 pub fn digest(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(&Sha256::digest(bytes))
+}
+
+/// Formats bytes without an allocation for each: there may be a million keys.
+fn hexadecimal(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let halves = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    halves.map(|half| char::from(DIGITS[usize::from(half)])).collect()
 }

@@ -2,6 +2,7 @@
 
 use crate::setting::Setting;
 use serde::{Serialize, Serializer};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -71,9 +72,21 @@ impl Parameters {
 
     /// All parameters in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&String, &Setting)> {
-        let mut all: BTreeMap<_, _> = self.shared.iter().collect();
-        all.extend(self.own.iter().map(|pair| (&pair.0, &pair.1)));
-        all.into_iter()
+        let mut own: Vec<_> = self.own.iter().map(|pair| (&pair.0, &pair.1)).collect();
+        own.sort_unstable_by_key(|(name, _)| *name);
+        let (mut own, mut shared) = (own.into_iter().peekable(), self.shared.iter().peekable());
+        std::iter::from_fn(move || {
+            let order = match (own.peek(), shared.peek()) {
+                (Some((one, _)), Some((other, _))) => one.cmp(other),
+                (Some(_), None) => Ordering::Less,
+                (None, _) => Ordering::Greater,
+            };
+            match order {
+                Ordering::Less => own.next(),
+                Ordering::Equal => shared.next().and_then(|_| own.next()),
+                Ordering::Greater => shared.next(),
+            }
+        })
     }
 }
 

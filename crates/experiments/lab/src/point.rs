@@ -66,9 +66,12 @@ impl Point {
     /// The parameters that determine the result. Parameters that only locate an input are excluded: they may differ
     /// between runs of the same point.
     pub fn result_parameters(&self) -> BTreeMap<String, Setting> {
-        let result_parameters =
-            self.parameters.iter().filter(|(name, _)| !self.location_parameters.contains(&name.as_str()));
-        result_parameters.map(|(name, value)| (name.clone(), value.clone())).collect()
+        self.each_result_parameter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// The same in the order of their names, without copies.
+    pub(crate) fn each_result_parameter(&self) -> impl Iterator<Item = (&String, &Setting)> {
+        self.parameters.iter().filter(|(name, _)| !self.location_parameters.contains(&name.as_str()))
     }
 
     /// Label of the point: its varying parameters with their values.

@@ -50,6 +50,26 @@ impl Common {
     }
 }
 
+/// What a key is the digest of. The fields are in the order of their names: the order of the keys of existing results.
+#[derive(serde::Serialize)]
+struct KeyContent<'a> {
+    inputs: &'a BTreeMap<String, String>,
+    machine: Option<&'a str>,
+    parameters: ResultParameters<'a>,
+    revision: u32,
+    version: &'a str,
+    workload: &'a str,
+}
+
+/// The parameters of a point that determine its result, as an object.
+struct ResultParameters<'a>(&'a Point);
+
+impl serde::Serialize for ResultParameters<'_> {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.each_result_parameter())
+    }
+}
+
 /// The last value of the parameter called `name`.
 fn last<'a>(
     mut varied: impl DoubleEndedIterator<Item = &'a (String, Setting)>,
@@ -75,7 +95,7 @@ impl Experiment {
     ///
     /// # Errors
     /// Like [`Self::points`].
-    pub fn each_point(
+    fn each_point(
         &self,
         quick: bool,
         registry: &Registry,
@@ -99,6 +119,42 @@ impl Experiment {
             }
         }
         Ok(())
+    }
+
+    /// The number of points. Of a large experiment, only points with each value of the axes are set up, to find missing
+    /// inputs.
+    ///
+    /// # Errors
+    /// Like [`Self::points`].
+    pub fn count_points(&self, quick: bool, registry: &Registry, version: &str) -> Result<usize, PointError> {
+        /// So many points are set up in a few hundredths of a second.
+        const FEW: usize = 10_000;
+        let (axes, machines) = (self.axes(quick), self.machines(quick));
+        let combinations = Combinations::of(&axes);
+        if combinations.count() * machines.len() <= FEW {
+            let mut count = 0;
+            return self.each_point(quick, registry, version, &mut |_| count += 1).map(|()| count);
+        }
+        let name = &*self.parts().workload;
+        let workload = registry.get(name).ok_or_else(|| PointError::Workload(name.into()))?;
+        let common = Common::of(self, self.fixed(quick, workload), workload);
+        let meets = self.meets_requirements(quick);
+        let (mut count, mut known) = (0, BTreeMap::new());
+        for machine in machines {
+            let is_point = |varied: &Varied| meets(machine, &|name| last(varied.iter(), name));
+            for varied in combinations.each_value(FEW).filter(is_point) {
+                let machine =
+                    machine.map(|name| self.point_machine(name, quick, &varied, &mut known)).transpose()?;
+                self.point(workload, version, &common, machine, &varied)?;
+            }
+            count += match requirements(self.parts()).is_empty() {
+                true => combinations.count(),
+                false => {
+                    (0..combinations.count()).filter(|index| is_point(&combinations.get(*index))).count()
+                }
+            };
+        }
+        Ok(count)
     }
 
     fn point(
@@ -131,14 +187,14 @@ impl Experiment {
             time_limit,
         };
         let inputs = workload.inputs(&point).map_err(PointError::Input)?;
-        point.key = Key::of(&serde_json::json!({
-            "workload": &*point.workload,
-            "revision": workload.revision(),
-            "machine": point.machine.as_ref().map(|m| &*m.digest),
-            "parameters": point.result_parameters(),
-            "inputs": inputs,
-            "version": version,
-        }));
+        point.key = Key::of(&KeyContent {
+            inputs: &inputs,
+            machine: point.machine.as_ref().map(|m| &*m.digest),
+            parameters: ResultParameters(&point),
+            revision: workload.revision(),
+            version,
+            workload: &point.workload,
+        });
         Ok(point)
     }
 
@@ -261,12 +317,15 @@ impl Experiment {
         varied: &Varied,
         known: &mut BTreeMap<String, Arc<PointMachine>>,
     ) -> Result<Arc<PointMachine>, PointError> {
+        // The fixed parameters are the same at all points.
+        let own: Vec<_> = varied.iter().filter(|(key, _)| is_of_machine(key)).collect();
+        let known_as = format!("{name}\n{}", serde_json::json!(own));
+        if let Some(machine) = known.get(&known_as) {
+            return Ok(machine.clone());
+        }
         let mut edits = machine_edits(&self.file_parts(quick), varied.iter());
         resolve_modules(&mut edits, self.folder());
         let inputs = format!("{name}\n{}", serde_json::json!(edits));
-        if let Some(machine) = known.get(&inputs) {
-            return Ok(machine.clone());
-        }
         let refuse = |error: OpenError| PointError::Machine { name: name.into(), message: error.to_string() };
         let machine = Machine::open(&machine_file(name, self.folder())).map_err(refuse)?;
         let (text, refused) = match edit_machine(&machine, &edits) {
@@ -283,7 +342,7 @@ impl Experiment {
             changes: edits.keys().cloned().collect(),
             refused,
         });
-        known.insert(inputs, point_machine.clone());
+        known.insert(known_as, point_machine.clone());
         Ok(point_machine)
     }
 

@@ -377,6 +377,41 @@ fn a_stopped_campaign_stores_only_the_points_that_ran() {
 }
 
 #[test]
+fn a_key_is_the_digest_of_the_sorted_json_of_what_determines_the_result() {
+    let (registry, _) = synthetic::registry();
+    let text = "format = 1\nname = \"keys\"\ntitle = \"t\"\nworkload = \"synthetic\"\n[parameters]\nnotes = { b = \"2\", a = \"1\" }\n\
+        [sweep]\nsize = [\"8 KiB\"]\nmode = [\"fast\"]\n\"notes.c\" = [3]\n[metrics.rate]\nunit = \"x\"\n";
+    let point = synthetic::experiment(text, &registry).points(false, &registry, "7").unwrap().remove(0);
+    let json = "{\"inputs\":{},\"machine\":null,\"parameters\":{\"fails_at\":-1,\"let_down_at\":-1,\"mode\":\"fast\",\"n\":1,\
+        \"notes\":{\"a\":\"1\",\"b\":\"2\",\"c\":\"3\"},\"panics_at\":-1,\"size\":\"8 KiB\",\"takes_ms\":0},\"revision\":REVISION,\"version\":\"7\",\
+        \"workload\":\"synthetic\"}";
+    let json = json.replace("REVISION", &registry.get("synthetic").unwrap().revision().to_string());
+    assert_eq!(point.key.as_str(), &longma_lab::digest(json.as_bytes())[..32], "{json}");
+}
+
+#[test]
+fn a_million_points_are_counted_without_setting_up_all_of_them() {
+    let (registry, _) = synthetic::registry();
+    let count = |sweep: &str| {
+        let text = format!(
+            "format = 1\nname = \"many\"\ntitle = \"t\"\nworkload = \"synthetic\"\n{sweep}\n[metrics.rate]\nunit = \"x\"\n"
+        );
+        let experiment = synthetic::experiment(&text, &registry);
+        let begin = std::time::Instant::now();
+        let count = experiment.count_points(false, &registry, "1").unwrap();
+        (count, begin.elapsed())
+    };
+    let many = "[sweep]\nn = { from = 1, to = 1000 }\ntakes_ms = { from = 1, to = 1000 }";
+    let (counted, took) = count(many);
+    assert_eq!(counted, 1_000_000);
+    // Setting up all of them takes a minute in a debug build.
+    assert!(took < std::time::Duration::from_secs(10), "{took:?}");
+    let some = "require = [\"n <= takes_ms\"]\n[sweep]\nn = { from = 1, to = 200 }\ntakes_ms = { from = 1, to = 200 }";
+    assert_eq!(count(some).0, 200 * 201 / 2);
+    assert_eq!(count(&some.replace("200", "20")).0, 20 * 21 / 2);
+}
+
+#[test]
 fn a_key_changes_exactly_with_the_inputs_that_can_change_the_result() {
     let (registry, _) = synthetic::registry();
     let keys = |text: &str, version: &str| -> BTreeMap<String, Key> {

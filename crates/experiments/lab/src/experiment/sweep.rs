@@ -121,6 +121,17 @@ impl Combinations {
         self.axes.iter().map(Vec::len).product()
     }
 
+    /// Combinations that contain the first values of each axis, `most` in all at most, with the first ones of the others.
+    pub(crate) fn each_value(&self, most: usize) -> impl Iterator<Item = Varied> {
+        let share = most / self.axes.len().max(1);
+        let mut stride = self.count();
+        let indices = self.axes.iter().flat_map(move |axis| {
+            stride /= axis.len().max(1);
+            (0..axis.len().min(share)).map(move |row| row * stride)
+        });
+        indices.map(|index| self.get(index))
+    }
+
     /// The combination with this index; the last axis varies fastest.
     pub(crate) fn get(&self, mut index: usize) -> Varied {
         let mut rows = Vec::new();
