@@ -307,6 +307,7 @@ fn points_continue_from_a_checkpoint_that_they_share() {
         ("checkpoint = true\nmax_time = \"0s\"", "0s"),
         ("sample = \"every=50k\"", "cannot be used with"),
         ("sample = \"every=0\"", "every"),
+        ("sample = \"every=50k,every=20k\"", "`every` is given twice"),
         ("max_instructions = -1", "-1"),
         ("max_time = \"soon\"", "soon"),
     ] {

@@ -67,7 +67,7 @@ fn of_file(path: &Path) -> impl FnOnce(io::Error) -> BundleError {
 }
 
 /// Writes the files to `out`: an archive if its name ends in `.tar` or `.tar.zst`, otherwise a new folder. An existing
-/// archive is replaced.
+/// archive is replaced. The folders above it are created.
 ///
 /// # Errors
 /// If there is more than a reader accepts, the folder is not empty, or the operating system reports an error.
@@ -84,6 +84,7 @@ pub fn write(contents: &Contents, out: &Path, limits: Limits) -> Result<(), Bund
         return write_folder(contents, out);
     }
     let bytes = archive(contents, is_compressed(out)).map_err(of_file(out))?;
+    out.parent().map_or(Ok(()), fs::create_dir_all).map_err(of_file(out))?;
     longma_lab::write_atomically(out, &bytes).map_err(of_file(out))
 }
 
@@ -385,7 +386,7 @@ mod tests {
     fn a_bundle_has_the_same_bytes_each_time_and_survives_each_form() {
         let folder = tempfile::tempdir().unwrap();
         let contents = contents();
-        for name in ["x.tar", "x.tar.zst", "x"] {
+        for name in ["x.tar", "x.tar.zst", "x", "new/folder/x.tar"] {
             let out = folder.path().join(name);
             write(&contents, &out, Limits::default()).unwrap();
             let into = folder.path().join(format!("{name} unpacked"));

@@ -34,8 +34,8 @@ fn file_in(folder: &TempDir) -> PathBuf {
     folder.path().join("checkpoint")
 }
 
-/// A checkpoint, once it is made.
-type Slot = Mutex<Option<Arc<Checkpoint>>>;
+/// A checkpoint, once it is made, or why the program has none.
+type Slot = Mutex<Option<Result<Arc<Checkpoint>, Failure>>>;
 
 /// The checkpoints made so far. A thread that needs a checkpoint waits if another thread is making it.
 #[derive(Default)]
@@ -121,8 +121,8 @@ fn unchanged(machine: &PointMachine, folder: &Path) -> Option<String> {
 impl Program {
     /// The checkpoint's part of the point's inputs: the machine on which it is made.
     pub(super) fn checkpoint_input(&self, point: &Point) -> Option<String> {
-        let machine = self.checkpoints.machine(point).map(|text| digest(text.as_bytes()));
-        is_used(point).then(|| machine.unwrap_or_default())
+        let machine = || self.checkpoints.machine(point).map(|text| digest(text.as_bytes()));
+        is_used(point).then(|| machine().unwrap_or_default())
     }
 
     /// The checkpoint from which the point continues, if it does.
@@ -150,10 +150,15 @@ impl Program {
         let key = json!([machine, maker.parameters, self.program_digest(point)?, program(point)]).to_string();
         let slot = self.checkpoints.made.lock().ignore_poison().entry(key).or_default().clone();
         let mut slot = slot.lock().ignore_poison();
-        if slot.is_none() {
-            *slot = Some(Arc::new(self.make(&maker, stop)?));
+        let made = match slot.take() {
+            Some(made) => made,
+            None => self.make(&maker, stop).map(Arc::new),
+        };
+        // The next point tries again what failed because of the host.
+        if made.as_ref().err().is_none_or(|failure| failure.kind.is_of_point()) {
+            *slot = Some(made.clone());
         }
-        Ok(slot.clone())
+        made.map(Some)
     }
 
     fn make(&self, maker: &Point, stop: &Stop) -> Result<Checkpoint, Failure> {
@@ -164,6 +169,8 @@ impl Program {
         let ended = run_child(&mut command, maker.time_limit, stop)?;
         let refuse = |what: String| {
             let kind = if is_host_failure(&ended) { FailureKind::Host } else { FailureKind::Failed };
+            // The file's name differs on every run, and the message is part of a result.
+            let what = what.replace(&*file_in(&folder).to_string_lossy(), "its file");
             Failure { kind, message: format!("the process could not be saved for its checkpoint: {what}") }
         };
         if !ended.status.success() {
@@ -180,6 +187,56 @@ impl Program {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A point that continues from a checkpoint of the program `file` in `folder`.
+    fn point(machine: Option<PointMachine>, folder: &Path) -> Point {
+        let text = |name: &str, value: &str| (name.to_string(), Setting::from(value));
+        let flag = |name: &str| (name.to_string(), Setting::Flag(true));
+        let parameters = [text("level", "timing"), text("program", "file"), flag("roi"), flag("checkpoint")];
+        Point {
+            key: longma_lab::Key::from("checkpoint"),
+            workload: "program".into(),
+            machine: machine.map(Arc::new),
+            parameters: parameters.into_iter().collect(),
+            refused: None,
+            location_parameters: &[],
+            varied: longma_lab::Varied::default(),
+            folder: folder.into(),
+            time_limit: None,
+        }
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_saved_runs_once_for_all_points() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut elf = [0u8; 64];
+        elf[18..20].copy_from_slice(&ELF_LOONGARCH);
+        fs::write(folder.path().join("file"), elf).unwrap();
+        let (longma, runs) = (folder.path().join("longma"), folder.path().join("runs"));
+        let show = "for word; do [ \"$last\" = --checkpoint ] && echo \"not written to $word\" >&2; last=$word; done";
+        fs::write(
+            &longma,
+            format!("#!/bin/sh\n{show}\necho x >> {}\neval \"$(cat $0.status)\"\n", runs.display()),
+        )
+        .unwrap();
+        fs::set_permissions(&longma, fs::Permissions::from_mode(0o755)).unwrap();
+        let workload = Program::new(&longma);
+        let failure = || workload.checkpoint(&point(None, folder.path()), &Stop::default()).err().unwrap();
+        let count = || fs::read_to_string(&runs).unwrap().len() / 2;
+        // A run that was ended from outside is tried again.
+        fs::write(folder.path().join("longma.status"), "kill -9 $$").unwrap();
+        for expected in [1, 2] {
+            assert_eq!((failure().kind, count()), (FailureKind::Host, expected));
+        }
+        fs::write(folder.path().join("longma.status"), "exit 7").unwrap();
+        for _ in 0..3 {
+            let failure = failure();
+            assert!(failure.message.ends_with("exit status 7: not written to its file"), "{failure}");
+            assert_eq!((failure.kind, count()), (FailureKind::Failed, 3));
+        }
+    }
 
     #[test]
     fn a_checkpoint_is_made_without_the_changes_that_a_program_cannot_notice() {
@@ -194,22 +251,7 @@ mod tests {
                 changes: Arc::default(),
                 refused: None,
             };
-            let parameters =
-                [("level".to_string(), "timing".into()), ("checkpoint".into(), Setting::Flag(true))]
-                    .into_iter()
-                    .collect();
-            let point = Point {
-                key: longma_lab::Key::from("checkpoint"),
-                workload: "program".into(),
-                machine: Some(Arc::new(machine)),
-                parameters,
-                refused: None,
-                location_parameters: &[],
-                varied: longma_lab::Varied::default(),
-                folder: Path::new("/").into(),
-                time_limit: None,
-            };
-            Checkpoints::default().machine(&point).unwrap()
+            Checkpoints::default().machine(&point(Some(machine), Path::new("/"))).unwrap()
         };
         let shared = made_on("caches.l2.size=128KiB");
         for edit in ["caches.l2.size=512KiB", "caches.l1d.latency=5 cycles", "cores.la464.rob_entries=64"] {

@@ -64,10 +64,14 @@ impl FromStr for SamplingPlan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut plan = Self::default();
+        let (mut plan, mut given) = (Self::default(), Vec::new());
         for word in text.split(',').filter(|word| !word.is_empty()) {
             let (key, value) =
                 word.split_once('=').ok_or_else(|| format!("`{word}`: write it as KEY=VALUE"))?;
+            if given.contains(&key) {
+                return Err(format!("`{key}` is given twice"));
+            }
+            given.push(key);
             match key {
                 "every" => plan.every = number(key, value)?,
                 "unit" => plan.unit = number(key, value)?,
@@ -126,5 +130,6 @@ mod tests {
         assert!(message("every=10k").contains("larger `every`"));
         assert!(message("unit=0").contains("unit=10k"));
         assert!(message("every=99999999999999999999G").contains("every="));
+        assert_eq!(message("every=100k,unit=5k,every=200k"), "`every` is given twice");
     }
 }
