@@ -3,7 +3,6 @@
 
 pub mod checkpoint;
 mod cores;
-mod demangle;
 pub mod devices;
 mod early_stop;
 mod ending;
@@ -40,6 +39,6 @@ pub use node::{Node, NodeConfig, NodeError};
 pub use observed_machine::{ObservedMachine, UnsupportedCores};
 pub use report::Report;
 pub use shared::{Callbacks, Executes, Finish};
-pub use source_lines::{SourceLine, SourceLines};
-pub use stacks::Stack;
+pub use source_lines::{SourceFrame, SourceLine, SourceLines};
+pub use stacks::{AddressStack, Stack};
 pub use translated::listing;

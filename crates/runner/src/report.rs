@@ -4,7 +4,7 @@ use longma_core::{Executed, SharedCode};
 
 use crate::cores::Cores;
 use crate::source_lines::SourceLines;
-use crate::stacks::Stack;
+use crate::stacks::{AddressStack, Stack};
 use crate::symbols::Symbols;
 use crate::translated::{Translation, listing::ListedUnit};
 
@@ -61,6 +61,11 @@ impl Report<'_> {
     /// The sampled call stacks; empty if none were taken.
     pub fn stacks(&self) -> Vec<Stack> {
         self.cores.stacks().map_or_else(Vec::new, |stacks| stacks.named(&self.symbols()))
+    }
+
+    /// The sampled call stacks by their instructions; empty if none were taken.
+    pub fn address_stacks(&self) -> Vec<AddressStack> {
+        self.cores.stacks().map_or_else(Vec::new, |stacks| stacks.by_address())
     }
 
     /// The functions of all mapped files.

@@ -4,6 +4,7 @@
 use std::{collections::HashMap, ops::Range, path::Path, rc::Rc, sync::Arc};
 
 use addr2line::Context;
+use longma_demangle::demangle;
 use longma_linux::Process;
 use object::{Object, ObjectSection};
 
@@ -24,6 +25,15 @@ pub struct SourceLine {
     pub line: u32,
 }
 
+/// A function that an instruction belongs to: one of several if calls were inlined.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceFrame {
+    /// The function's name, demangled, if the DWARF information has it.
+    pub function: Option<String>,
+    /// The line: of the instruction in the innermost function, of the call in the others.
+    pub line: Option<SourceLine>,
+}
+
 /// The source lines of a process.
 #[derive(Default)]
 pub struct SourceLines {
@@ -35,7 +45,7 @@ pub struct SourceLines {
 
 impl SourceLines {
     /// The lines of all executable mappings of `process`, which `symbols` describes. A file without DWARF information,
-    /// with compressed or with more than 256 MiB of it, or with damaged information, has no source lines.
+    /// with more than 256 MiB of it uncompressed, or with damaged information, has no source lines.
     pub(crate) fn of(process: &Process, symbols: &Symbols) -> Self {
         let mut read: HashMap<&str, Lines> = HashMap::new();
         let mapped = symbols.files().map(|(range, bias, path)| {
@@ -53,11 +63,34 @@ impl SourceLines {
         self.mapped.iter().any(|(_, _, lines)| lines.is_some())
     }
 
-    /// The line that the instruction at a guest address was compiled from.
-    pub fn find(&mut self, address: u64) -> Option<SourceLine> {
+    /// The file's lines that contain a guest address, and the address in that file.
+    fn lines_at(&self, address: u64) -> Option<(Rc<Context<Reader>>, u64)> {
         let next = self.mapped.partition_point(|(range, _, _)| range.end <= address);
         let (_, bias, lines) = self.mapped.get(next).filter(|(range, _, _)| range.contains(&address))?;
-        let found = lines.as_ref()?.find_location(address.wrapping_sub(*bias)).ok()??;
+        Some((lines.clone()?, address.wrapping_sub(*bias)))
+    }
+
+    /// The line that the instruction at a guest address was compiled from.
+    pub fn find(&mut self, address: u64) -> Option<SourceLine> {
+        let (lines, address) = self.lines_at(address)?;
+        self.line(lines.find_location(address).ok()??)
+    }
+
+    /// The functions that contain the instruction at a guest address: those inlined, the innermost first, and the one
+    /// that contains them. Empty without DWARF information.
+    pub fn frames(&mut self, address: u64) -> Vec<SourceFrame> {
+        let Some((lines, address)) = self.lines_at(address) else { return Vec::new() };
+        let Ok(mut found) = lines.find_frames(address).skip_all_loads() else { return Vec::new() };
+        let mut frames = Vec::new();
+        while let Ok(Some(frame)) = found.next() {
+            let function = frame.function.and_then(|name| Some(demangle(&name.raw_name().ok()?)));
+            let line = frame.location.and_then(|location| self.line(location));
+            frames.push(SourceFrame { function, line });
+        }
+        frames
+    }
+
+    fn line(&mut self, found: addr2line::Location) -> Option<SourceLine> {
         let (path, line) = (found.file?, found.line.filter(|line| *line > 0)?);
         let file = match self.files.get(path) {
             Some(file) => file.clone(),
@@ -72,7 +105,8 @@ fn parse(bytes: &[u8]) -> Lines {
     let file = object::File::parse(bytes).ok()?;
     let debug =
         file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
-    let total = debug.map(|section| section.size()).fold(0, u64::saturating_add);
+    let size = |section: object::Section| Some(section.compressed_data().ok()?.uncompressed_size);
+    let total = debug.filter_map(size).fold(0, u64::saturating_add);
     if total == 0 || total > MAX_DWARF_BYTES {
         return None;
     }

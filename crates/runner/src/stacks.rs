@@ -1,7 +1,7 @@
 //! Samples call stacks at a fixed interval: in instructions of a thread, or in nanoseconds of simulated time. Two runs of a
 //! single-threaded program that does the same work have the same samples.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use longma_guest::elf::Architecture;
 use longma_guest::host::locks::{Mutex, MutexGuard};
@@ -33,6 +33,17 @@ pub struct Stack {
     pub thread: usize,
     /// The names of the functions, the outermost first.
     pub functions: Vec<String>,
+    /// The instructions, or the simulated nanoseconds, that the samples represent.
+    pub weight: u64,
+}
+
+/// A sampled stack by its instructions.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressStack {
+    /// The number of the thread, from 1.
+    pub thread: usize,
+    /// The guest addresses of the sampled instruction and, outwards, within the callers' call instructions.
+    pub addresses: Vec<u64>,
     /// The instructions, or the simulated nanoseconds, that the samples represent.
     pub weight: u64,
 }
@@ -78,21 +89,27 @@ impl Stacks {
         }
     }
 
-    /// All stacks, with the functions that `symbols` describes.
-    pub fn named(&self, symbols: &Symbols) -> Vec<Stack> {
-        let mut named: HashMap<(usize, Vec<String>), u64> = HashMap::new();
-        for ((thread, addresses), count) in &self.samples().counts {
+    /// All stacks by their instructions.
+    pub fn by_address(&self) -> Vec<AddressStack> {
+        let samples = self.samples();
+        let stack = |((thread, addresses), weight): (&(usize, Vec<u64>), &u64)| {
             // The callers' addresses are those after their calls.
-            let addresses = addresses.iter().enumerate().map(|(at, pc)| pc - u64::from(at > 0)).rev();
-            let functions = addresses.map(|pc| symbols.find(pc).function).collect();
-            *named.entry((thread + 1, functions)).or_default() += count;
-        }
-        let mut stacks: Vec<Stack> = named
-            .into_iter()
-            .map(|((thread, functions), weight)| Stack { thread, functions, weight })
-            .collect();
+            let addresses = addresses.iter().enumerate().map(|(at, pc)| pc - u64::from(at > 0)).collect();
+            AddressStack { thread: thread + 1, addresses, weight: *weight }
+        };
+        let mut stacks: Vec<_> = samples.counts.iter().map(stack).collect();
         stacks.sort();
         stacks
+    }
+
+    /// All stacks, with the functions that `symbols` describes.
+    pub fn named(&self, symbols: &Symbols) -> Vec<Stack> {
+        let mut named: BTreeMap<(usize, Vec<String>), u64> = BTreeMap::new();
+        for stack in self.by_address() {
+            let functions = stack.addresses.iter().rev().map(|pc| symbols.find(*pc).function).collect();
+            *named.entry((stack.thread, functions)).or_default() += stack.weight;
+        }
+        named.into_iter().map(|((thread, functions), weight)| Stack { thread, functions, weight }).collect()
     }
 }
 

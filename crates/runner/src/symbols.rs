@@ -3,7 +3,7 @@
 
 use std::{cell::OnceCell, collections::HashMap, fs::File, io::Read, ops::Range, path::Path, rc::Rc};
 
-use crate::demangle::demangle;
+use longma_demangle::demangle;
 use longma_guest::Mapping;
 use longma_linux::Process;
 use longma_linux::simulated::identity::FIRST_ID;
@@ -41,6 +41,19 @@ struct Mapped {
     object: Rc<Functions>,
     /// The guest path of the file; `None` for anonymous memory.
     path: Option<String>,
+    /// The offset in the file at which the range starts.
+    offset: u64,
+}
+
+/// An executable mapping of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MappedFile<'a> {
+    /// The guest addresses.
+    pub range: Range<u64>,
+    /// The offset in the file at which the range starts.
+    pub offset: u64,
+    /// The guest path of the file.
+    pub path: &'a str,
 }
 
 /// The functions of a file, with addresses as in the file.
@@ -125,7 +138,7 @@ impl Symbols {
                 let holds = |address, offset| lies_at(&mapping.origin.name, address, offset);
                 let bias = object.bias(range.start, mapping.offset, holds);
                 let path = mapping.origin.is_file.then(|| mapping.origin.name.clone());
-                Mapped { range: range.clone(), bias, object, path }
+                Mapped { range: range.clone(), bias, object, path, offset: mapping.offset }
             })
             .collect();
         Self { mapped }
@@ -140,6 +153,14 @@ impl Symbols {
     /// The executable mappings of files, as [`Symbols::executable`].
     pub(crate) fn files(&self) -> impl Iterator<Item = (Range<u64>, u64, &str)> {
         self.executable().filter_map(|(range, bias, path)| Some((range, bias, path?)))
+    }
+
+    /// The executable mappings of files, in the order of their addresses.
+    pub fn mapped_files(&self) -> impl Iterator<Item = MappedFile<'_>> {
+        self.mapped.iter().filter_map(|mapped| {
+            let path = mapped.path.as_deref()?;
+            Some(MappedFile { range: mapped.range.clone(), offset: mapped.offset, path })
+        })
     }
 
     /// The function or range that contains `address`.
@@ -203,7 +224,7 @@ fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
         _ if path.is_empty() => "[anonymous]".into(),
         _ => path.clone(),
     };
-    if !mapping.origin.is_file && path.is_empty() {
+    if may_be_generated(path) {
         let functions = perf_map(process).unwrap_or_default();
         // The map has guest addresses, so the bias is 0.
         let is_fixed = !functions.is_empty();
@@ -212,6 +233,15 @@ fn functions_of(process: &Process, mapping: &Mapping) -> Functions {
     let file = mapping.origin.is_file.then(|| process.open_guest_path(Path::new(path)).ok()).flatten();
     let bytes = file.and_then(read_whole).unwrap_or_default();
     Functions { name, ..parse(&bytes).unwrap_or_default() }
+}
+
+/// Whether the code of a mapping with this name may come from a just-in-time compiler: anonymous memory, or memory that
+/// is mapped twice, once writable and once executable. Source: Linux tools/perf/util/map.c, memfd_create(2).
+fn may_be_generated(name: &str) -> bool {
+    name.is_empty()
+        || ["[heap]", "[stack", "[anon", "/memfd:", "/dev/zero", "/SYSV"]
+            .iter()
+            .any(|start| name.starts_with(start))
 }
 
 /// The functions that a just-in-time compiler has listed for perf: start, size and name in each line. Source: Linux
@@ -438,7 +468,13 @@ mod tests {
         };
         let bias = object.bias(0x50_0000, 0, |_, _| true);
         let symbols = Symbols {
-            mapped: vec![Mapped { range: 0x50_0000..0x50_4000, bias, object: Rc::new(object), path: None }],
+            mapped: vec![Mapped {
+                range: 0x50_0000..0x50_4000,
+                bias,
+                object: Rc::new(object),
+                path: None,
+                offset: 0,
+            }],
         };
         let main = CodeLocation { function: "main".into(), object: "program".into(), start: 0x50_0100 };
         assert_eq!(symbols.find(0x50_0100), main);

@@ -41,7 +41,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     pub(super) profile_out: Option<PathBuf>,
 
-    /// Write call stacks to a file: one line for each, or an SVG flame graph if the name ends in .svg.
+    /// Write call stacks to a file: one line for each, an SVG flame graph (.svg), or a profile for pprof (.pb.gz).
     ///
     /// They are sampled after every 100,003 instructions of a thread, or 100,003 ns of simulated time.
     #[arg(long, value_name = "FILE")]

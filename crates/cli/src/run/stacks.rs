@@ -1,8 +1,8 @@
 //! Writes the call stacks of `--stacks-out`.
 
-use std::path::PathBuf;
+use std::{os::unix::ffi::OsStrExt, path::PathBuf};
 
-use longma_run_results::flame_graph;
+use longma_run_results::{flame_graph, pprof};
 use longma_runner::Report;
 use longma_workloads::program::HOST_FAULT_STATUS;
 
@@ -34,15 +34,17 @@ impl Stacks {
         if std::process::id() != self.process {
             return Ok(());
         }
-        let stacks = report.stacks();
-        let unit = if is_simulated { "ns" } else { "instructions" };
-        let is_image = self.path.extension().is_some_and(|extension| extension == "svg");
-        let text = if is_image {
-            flame_graph::svg(&stacks, &report.program(), unit)
+        let name = self.path.as_os_str().as_bytes();
+        let bytes = if name.ends_with(b".svg") {
+            let unit = if is_simulated { "ns" } else { "instructions" };
+            flame_graph::svg(&report.stacks(), &report.program(), unit).into_bytes()
+        } else if name.ends_with(b".pb.gz") {
+            let unit = if is_simulated { ["time", "nanoseconds"] } else { ["instructions", "count"] };
+            pprof::compressed(report, self.period, unit)
         } else {
-            flame_graph::folded(&stacks)
+            flame_graph::folded(&report.stacks()).into_bytes()
         };
-        std::fs::write(&self.path, text).map_err(|error| {
+        std::fs::write(&self.path, bytes).map_err(|error| {
             messages
                 .line(&format!("longma: cannot write the call stacks to {}: {error}", self.path.display()));
             NotWritten(HOST_FAULT_STATUS)

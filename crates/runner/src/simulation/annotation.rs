@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use longma_core::Executed;
+use longma_demangle::{demangle, is_name_of};
 use longma_memory::Source;
 use longma_timing::{InstructionCounts, Stall};
 use longma_trace::BlockNumber;
@@ -12,7 +13,6 @@ use serde::Serialize;
 use super::TimingSimulation;
 use crate::{
     Report,
-    demangle::{demangle, is_name_of},
     source_lines::SourceLine,
     symbols::{CodeLocation, Symbols},
 };

@@ -9,7 +9,7 @@ use cpp_demangle::{DemangleOptions, Symbol};
 const MAX_NAME_BYTES: usize = 4096;
 
 /// The demangled name of a symbol; the symbol itself if it is not mangled.
-pub(crate) fn demangle(symbol: &str) -> String {
+pub fn demangle(symbol: &str) -> String {
     let mut name = Limited::default();
     let written = if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
         // The alternate format omits the hash.
@@ -25,7 +25,7 @@ pub(crate) fn demangle(symbol: &str) -> String {
 }
 
 /// Whether `wanted` names the function `function`: by its whole name, without parameters, or without namespaces.
-pub(crate) fn is_name_of(wanted: &str, function: &str) -> bool {
+pub fn is_name_of(wanted: &str, function: &str) -> bool {
     let mut depth = 0;
     let parameters = function.char_indices().find(|(_, c)| {
         depth += i32::from(*c == '<') - i32::from(*c == '>');
