@@ -101,6 +101,7 @@ static void cloning(void) {
     SAY(info.si_status);
     SAY(syscall(SYS_clone, CLONE_THREAD, 0, 0, 0, 0));
     SAY(unshare(1 << 30 | 1));
+    SAY(unshare(CLONE_FS | CLONE_FILES | CLONE_SYSVSEM));
     SAY(setns(999, 0));
 }
 

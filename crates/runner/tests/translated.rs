@@ -111,6 +111,11 @@ fn compile_arm(name: &str, options: &[&str], to: &Path) -> bool {
 
 /// Checks the output and exit status of a program for AArch64, translated, interpreted and under QEMU.
 fn check_arm(name: &str, status: i32) {
+    // A processor without SVE, whose signal frame would contain the vectors twice.
+    check_arm_with(name, status, Some(&["qemu-aarch64", "-cpu", "neoverse-n1"]));
+}
+
+fn check_arm_with(name: &str, status: i32, qemu: Option<&[&str]>) {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(name);
     let source = source("arm", name);
@@ -120,8 +125,7 @@ fn check_arm(name: &str, status: i32) {
     let expected = std::fs::read_to_string(source.with_extension("txt")).unwrap();
     let runner = runner();
     let runner = runner.to_str().unwrap();
-    // A processor without SVE, whose signal frame would contain the vectors twice.
-    for command in [&[runner][..], &[runner, "--interpret"], &["qemu-aarch64", "-cpu", "neoverse-n1"]] {
+    for command in [&[runner][..], &[runner, "--interpret"]].into_iter().chain(qemu) {
         let (printed, exit_status) = run(command, &program);
         assert_eq!(
             (printed, ending(exit_status)),
@@ -144,6 +148,12 @@ fn arm_signals_arrive_between_instructions_and_interrupted_calls_fail_or_restart
 #[test]
 fn arm_threads_signals_forks_and_changing_code_go_together() {
     check_arm("threads", 0);
+}
+
+#[test]
+fn arm_programs_make_threads_and_processes_by_clone3() {
+    // QEMU has no clone3.
+    check_arm_with("clone3", 0, None);
 }
 
 #[test]
@@ -344,6 +354,11 @@ fn x86_calls_with_other_numbers_and_structures_do_the_same() {
 #[test]
 fn x86_threads_signals_forks_and_changing_code_go_together() {
     check_x86("threads", 0);
+}
+
+#[test]
+fn x86_programs_make_threads_and_processes_by_clone3() {
+    check_x86("clone3", 0);
 }
 
 #[test]

@@ -89,8 +89,6 @@ fn special(
         "munmap" | "mprotect" | "mremap" => call(name, arguments, ResultConversion::Mapped(a, b)),
         // AArch64 passes the thread pointer before the child's ID.
         "clone" => call(name, [a, b, c, e, d, f], ResultConversion::Nothing),
-        // The thread pointer is inside the structure. C libraries fall back to clone.
-        "clone3" => Some(Err(ENOSYS)),
         "rt_sigaction" => Some(action(arguments, buffer, memory)),
         "rt_sigreturn" => Some(Ok(SyscallAction::SignalReturn)),
         _ => None,

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use super::numbers;
-use longma_translate::calls::{Calls, fetch, store, word};
+use longma_translate::calls::{Calls, fetch, store, to_older_directory_entries, word};
 use longma_translate::front_end::{self, UserMemory};
 
 /// The engine's action for a system call.
@@ -30,6 +30,10 @@ pub enum ResultConversion {
     Status(u64),
     /// Convert the open flags in the result.
     Flags,
+    /// Return this value.
+    Replaced(u64),
+    /// Convert the directory entries at this address.
+    Entries(u64),
     /// Return the two descriptors at this address as two results.
     Pair(u64),
     /// Set the machine name in the `struct utsname` at this address.
@@ -53,6 +57,7 @@ const EINVAL: u64 = 22;
 const ENOTTY: u64 = 25;
 const ENOSYS: u64 = 38;
 const AT_FDCWD: u64 = -100i64 as u64;
+const F_GETFD: u64 = 1;
 const SIGCHLD: u64 = 17;
 const FIRST: u64 = 5000;
 /// MIPS real-time signals without a generic counterpart.
@@ -146,9 +151,10 @@ impl Call<'_> {
             "mknod" => at("mknodat", [a, b, c, 0, 0]),
             "pipe" => call("pipe2", [self.buffer, 0, 0, 0, 0, 0], ResultConversion::Pair(self.buffer)),
             "pipe2" => call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], ResultConversion::Nothing),
-            "dup2" if a == b => call("fcntl", [a, 1, 0, 0, 0, 0], ResultConversion::Nothing).map(|_| {
-                Ok(SyscallAction::Call(generic("fcntl"), [a, 3, 0, 0, 0, 0], ResultConversion::Nothing))
-            }),
+            "getdents" => call("getdents64", [a, b, c, 0, 0, 0], ResultConversion::Entries(b)),
+            "dup2" if a as u32 == b as u32 => {
+                call("fcntl", [a, F_GETFD, 0, 0, 0, 0], ResultConversion::Replaced(a))
+            }
             "dup2" => call("dup3", [a, b, 0, 0, 0, 0], ResultConversion::Nothing),
             "dup3" => call(name, [a, b, numbers::open_flags(c), 0, 0, 0], ResultConversion::Nothing),
             "fcntl" => self.control(),
@@ -162,8 +168,8 @@ impl Call<'_> {
             }
             "inotify_init" => call("inotify_init1", [0; 6], ResultConversion::Nothing),
             "inotify_init1" => call(name, [numbers::open_flags(a), 0, 0, 0, 0, 0], ResultConversion::Nothing),
+            "epoll_create" if a as i32 <= 0 => Some(Err(EINVAL)),
             "epoll_create" => call("epoll_create1", [0; 6], ResultConversion::Nothing),
-            "getdents" => Some(Err(ENOSYS)),
             "newuname" | "uname" => call("uname", self.arguments, ResultConversion::Machine(a)),
             _ => None,
         }
@@ -493,6 +499,8 @@ pub fn finish(
             let bytes: [u8; 24] = fetch(memory, from)?;
             store(memory, to, &[word(&bytes, 0), word(&bytes, 16), half(&bytes, 8).into()])?;
         }
+        ResultConversion::Replaced(value) => return Ok((value, None)),
+        ResultConversion::Entries(at) => to_older_directory_entries(memory, at, result)?,
         ResultConversion::SocketType(at) => {
             let kind = u64::from(u32::from_le_bytes(fetch(memory, at)?));
             let written = memory.write(at, &(numbers::socket_type(kind) as u32).to_le_bytes());

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use longma_loongarch::State;
 
 use super::registers::{GENERAL, GS_BASE, RAX, THREAD_POINTER};
-use longma_translate::calls::{Calls, fetch, store, word};
+use longma_translate::calls::{Calls, fetch, store, to_older_directory_entries, word};
 use longma_translate::front_end::{self, CallResult, UserMemory};
 
 /// The action that a system call requires.
@@ -32,6 +32,10 @@ pub enum ResultConversion {
     Placed(u64),
     /// Return the remaining seconds in the `struct itimerval` at an address.
     Seconds(u64),
+    /// Return this value.
+    Replaced(u64),
+    /// Convert the directory entries at this address.
+    Entries(u64),
     /// Return the seconds of the time at one address, and store them at another.
     Time(u64, u64),
     /// Convert the remaining timeout to microseconds, from one address to another.
@@ -45,6 +49,7 @@ const AT_FDCWD: u64 = -100i64 as u64;
 const SIGCHLD: u64 = 17;
 const CLONE_VM: u64 = 0x100;
 const CLONE_VFORK: u64 = 0x4000;
+const F_GETFD: u64 = 1;
 const SA_RESTORER: u64 = 0x0400_0000;
 const MAP_32BIT: u64 = 0x40;
 /// The size of the buffer for structures in bytes.
@@ -279,11 +284,15 @@ impl Call<'_> {
             "lchown" => at("fchownat", [a, b, c, 0x100, 0]),
             "mknod" => at("mknodat", [a, b, c, 0, 0]),
             "pipe" => call("pipe2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),
-            "dup2" if a == b => call("fcntl", [a, 3, 0, 0, 0, 0], ResultConversion::Nothing),
+            "getdents" => call("getdents64", [a, b, c, 0, 0, 0], ResultConversion::Entries(b)),
+            "dup2" if a as u32 == b as u32 => {
+                call("fcntl", [a, F_GETFD, 0, 0, 0, 0], ResultConversion::Replaced(a))
+            }
             "dup2" => call("dup3", [a, b, 0, 0, 0, 0], ResultConversion::Nothing),
             "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),
             "signalfd" => call("signalfd4", [a, b, c, 0, 0, 0], ResultConversion::Nothing),
             "inotify_init" => call("inotify_init1", [0; 6], ResultConversion::Nothing),
+            "epoll_create" if a as i32 <= 0 => Some(Err(EINVAL)),
             "epoll_create" => call("epoll_create1", [0; 6], ResultConversion::Nothing),
             "utime" => Some(self.times(AT_FDCWD, a, b, 8)),
             "utimes" => Some(self.times(AT_FDCWD, a, b, 16)),
@@ -325,8 +334,6 @@ impl Call<'_> {
             "munmap" | "mprotect" | "mremap" => call(name, self.arguments, ResultConversion::Mapped(a, b)),
             "getrlimit" => call("prlimit64", [0, a, 0, b, 0, 0], ResultConversion::Nothing),
             "setrlimit" => call("prlimit64", [0, a, b, 0, 0, 0], ResultConversion::Nothing),
-            // Its structure contains the thread pointer. Libraries fall back to clone(2).
-            "clone3" => Some(Err(ENOSYS)),
             "fork" => call("clone", [SIGCHLD, 0, 0, 0, 0, 0], ResultConversion::Nothing),
             "vfork" => {
                 call("clone", [CLONE_VM | CLONE_VFORK | SIGCHLD, 0, 0, 0, 0, 0], ResultConversion::Nothing)
@@ -426,8 +433,9 @@ impl Call<'_> {
         let timeout_address = self.buffer + 512;
         if limit != 0 {
             let bytes: [u8; 16] = fetch(self.memory, limit)?;
-            let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
-            store(self.memory, timeout_address, &[word(&bytes, 0), nanoseconds])?;
+            let microseconds = word(&bytes, 8) as i64;
+            let seconds = word(&bytes, 0).wrapping_add((microseconds / 1_000_000) as u64);
+            store(self.memory, timeout_address, &[seconds, (microseconds % 1_000_000 * 1000) as u64])?;
         }
         let (timeout, conversion) = if limit == 0 {
             (0, ResultConversion::Nothing)
@@ -465,8 +473,13 @@ pub fn finish(conversion: ResultConversion, result: u64, memory: &dyn UserMemory
         }
         ResultConversion::Seconds(from) => {
             let left: [u8; 32] = fetch(memory, from)?;
-            return Ok((word(&left, 16) + u64::from(word(&left, 24) != 0), None));
+            let (seconds, microseconds) = (word(&left, 16), word(&left, 24));
+            // To the nearest second, but not to 0.
+            let rounds_up = microseconds >= 500_000 || seconds == 0 && microseconds != 0;
+            return Ok((seconds + u64::from(rounds_up), None));
         }
+        ResultConversion::Replaced(value) => return Ok((value, None)),
+        ResultConversion::Entries(at) => to_older_directory_entries(memory, at, result)?,
         ResultConversion::Time(from, to) => {
             let time: [u8; 16] = fetch(memory, from)?;
             let seconds = word(&time, 0);

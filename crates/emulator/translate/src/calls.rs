@@ -69,3 +69,27 @@ pub fn store(memory: &dyn UserMemory, address: u64, words: &[u64]) -> Result<(),
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
     if memory.write(address, &bytes) { Ok(()) } else { Err(BAD_ADDRESS) }
 }
+
+/// Converts `bytes` bytes of entries that getdents64 has written at `address` to those of the older getdents. The
+/// entries have equal sizes; the type is in their last byte instead of before the name. Source: getdents(2).
+///
+/// # Errors
+/// `EFAULT` if another thread has unmapped them.
+pub fn to_older_directory_entries(memory: &dyn UserMemory, address: u64, bytes: u64) -> Result<(), u64> {
+    const LENGTH_AT: usize = 16;
+    const KIND_AT: usize = 18;
+    let mut entries = vec![0; bytes as usize];
+    if !memory.read(address, &mut entries) {
+        return Err(BAD_ADDRESS);
+    }
+    let mut rest = &mut entries[..];
+    while rest.len() > KIND_AT {
+        let length = usize::from(u16::from_le_bytes([rest[LENGTH_AT], rest[LENGTH_AT + 1]]));
+        let Some((entry, next)) = rest.split_at_mut_checked(length).filter(|_| length > KIND_AT) else {
+            break;
+        };
+        entry[KIND_AT..].rotate_left(1);
+        rest = next;
+    }
+    if memory.write(address, &entries) { Ok(()) } else { Err(BAD_ADDRESS) }
+}

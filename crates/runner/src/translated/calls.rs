@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use longma_core::Core;
-use longma_guest::Errno;
+use longma_guest::{Errno, words::words_of};
 use longma_linux::{Outcome, Thread};
 use longma_loongarch::{Access, Fault, FaultCause, State, Trap};
 use longma_translate::front_end::{CallResult, FrontEnd, SCRATCH, STACK_POINTER, SyscallAction, UserMemory};
@@ -19,12 +19,15 @@ const RT_SIGRETURN: u64 = 139;
 const CLONE: u64 = 220;
 const CLONE3: u64 = 435;
 const CLONE_SETTLS: u64 = 0x8_0000;
+/// CLONE_ARGS_SIZE_VER0: the size of the first version of clone3's structure.
+const CLONE_ARGS_BYTES: usize = 64;
 /// Errors are the values from -4095 to -1.
 const LAST_ERROR: u64 = -4095i64 as u64;
 
 thread_local! {
-    /// The program's registers and the LoongArch arguments of the call that this host thread is making.
-    static CALLER: Cell<Option<([u64; 32], [u64; 6])>> = const { Cell::new(None) };
+    /// The program's registers during the call that this host thread is making, and the thread pointer that the call
+    /// gives to a new thread.
+    static CALLER: Cell<Option<([u64; 32], Option<u64>)>> = const { Cell::new(None) };
     /// The address of this host thread's buffer for structures in guest memory; 0 if not allocated.
     static CALL_BUFFER: Cell<u64> = const { Cell::new(0) };
 }
@@ -63,6 +66,21 @@ fn save_slots<F: FrontEnd>(view: &dyn UserMemory, slots: u64, number: u64) -> Op
     let mut bytes = vec![0; F::SLOT_BYTES as usize];
     let may_borrow = F::SLOT_BYTES != 0 && matches!(number, CLONE | CLONE3);
     (may_borrow && view.read(slots, &mut bytes)).then_some(bytes)
+}
+
+/// The thread pointer that a call gives to a new thread or process, if it does.
+fn new_thread_pointer(view: &dyn UserMemory, number: u64, arguments: [u64; 6]) -> Option<u64> {
+    let (flags, thread_pointer) = match (number, arguments) {
+        (CLONE, [flags, _, _, _, thread_pointer, _]) => (flags, thread_pointer),
+        (CLONE3, [structure, ..]) => {
+            let mut bytes = [0; CLONE_ARGS_BYTES];
+            let [flags, .., thread_pointer] =
+                view.read(structure, &mut bytes).then(|| words_of::<{ CLONE_ARGS_BYTES / 8 }>(&bytes))?;
+            (flags, thread_pointer)
+        }
+        _ => return None,
+    };
+    (flags & CLONE_SETTLS != 0).then_some(thread_pointer)
 }
 
 /// Frees the spill slots of a thread that has exited.
@@ -152,7 +170,9 @@ impl<F: FrontEnd> Translated<F> {
         let cores = on.cores;
         let view = self.view(cores);
         let saved_slots = save_slots::<F>(&view, before[usize::from(F::SLOTS)], number);
-        let (outcome, is_there) = self.outside_area(code, || make(cores, core, on.thread, number, arguments));
+        let thread_pointer = new_thread_pointer(&view, number, arguments);
+        let (outcome, is_there) =
+            self.outside_area(code, || make(cores, core, on.thread, (number, arguments), thread_pointer));
         if let Some(saved_slots) = saved_slots {
             let _ = view.write(before[usize::from(F::SLOTS)], &saved_slots);
         }
@@ -168,8 +188,8 @@ impl<F: FrontEnd> Translated<F> {
             }
             return Err(outcome);
         }
-        if number == CLONE && returned == 0 && arguments[0] & CLONE_SETTLS != 0 {
-            F::set_thread_pointer(state, arguments[4]);
+        if let Some(thread_pointer) = thread_pointer.filter(|_| returned == 0) {
+            F::set_thread_pointer(state, thread_pointer);
         }
         // Invalidate once more the code that the call has moved or unmapped: another thread may have translated it just
         // before.
@@ -203,9 +223,15 @@ impl<F: FrontEnd> Translated<F> {
 }
 
 /// Makes a system call with LoongArch numbering.
-fn make(cores: &Cores, core: &mut Core, thread: &mut Thread, number: u64, arguments: [u64; 6]) -> Outcome {
+fn make(
+    cores: &Cores,
+    core: &mut Core,
+    thread: &mut Thread,
+    (number, arguments): (u64, [u64; 6]),
+    thread_pointer: Option<u64>,
+) -> Outcome {
     let state = &mut core.cpu().state;
-    CALLER.set(Some((state.x, arguments)));
+    CALLER.set(Some((state.x, thread_pointer)));
     state.set_r(NUMBER, number);
     for (register, argument) in ARGUMENTS.into_iter().zip(arguments) {
         state.set_r(register, argument);
@@ -227,12 +253,12 @@ impl<F: FrontEnd> Translated<F> {
     /// Sets the initial state of a thread that the calling thread is creating. The process has set `state` to the
     /// source address and the registers of a LoongArch call. Returns false if the thread cannot start.
     pub(super) fn begin_spawn(&self, cores: &Cores, state: &mut State) -> bool {
-        let Some((mut caller, [flags, _, _, _, thread_pointer, _])) = CALLER.get() else { return false };
+        let Some((mut caller, thread_pointer)) = CALLER.get() else { return false };
         let stack = state.r(STACK_POINTER);
         let Some(slots) = copy_slots::<F>(cores, &self.view(cores), caller[usize::from(F::SLOTS)]) else {
             return false;
         };
-        if flags & CLONE_SETTLS != 0 {
+        if let Some(thread_pointer) = thread_pointer {
             F::set_thread_pointer(state, thread_pointer);
             caller[usize::from(F::THREAD_POINTER)] = state.r(F::THREAD_POINTER);
         }

@@ -12,6 +12,7 @@
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/statfs.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
@@ -26,6 +27,8 @@ static void files(void) {
     printf("written: %zd\n", write(file, "hello", 5));
     fstat(file, &open_one);
     printf("stat: %ld %o %ld\n", (long)open_one.st_size, open_one.st_mode, (long)open_one.st_nlink);
+    int same = dup2(file, file), missing = dup2(999, 999);
+    printf("dup2 to itself: %d, %d %s\n", same == file, missing, strerror(errno));
     int flags = fcntl(file, F_GETFL);
     printf("flags: %d\n", flags & O_APPEND && (flags & O_ACCMODE) == O_RDWR);
     stat("a", &named);
@@ -106,8 +109,30 @@ static void at_the_end_of_a_stack(int file) {
            memcmp(&found, &nothing, sizeof found) != 0);
 }
 
+// Entries of the older getdents have their type in the last byte. Source: getdents(2).
+static void older_entries(void) {
+    char path[] = "/tmp/longma-entries-XXXXXX", entries[4096];
+    struct { unsigned long inode, offset; unsigned short bytes; char name[]; } *entry;
+    int kind[128] = {0};
+    if (!mkdtemp(path) || chdir(path) || mkdir("d", 0755) || symlink("a", "l")) exit(1);
+    close(open("f", O_CREAT | O_WRONLY, 0600));
+    int folder = open(".", O_RDONLY | O_DIRECTORY);
+    long bytes = syscall(SYS_getdents, folder, entries, sizeof entries);
+    for (long at = 0; at < bytes; at += entry->bytes) {
+        entry = (void *)(entries + at);
+        if (!strcmp(entry->name, "..") || !entry->name[1]) kind[entry->name[0]] += ((char *)entry)[entry->bytes - 1];
+    }
+    printf("kinds: %d %d %d %d\n", kind['.'], kind['d'], kind['f'], kind['l']);
+    lseek(folder, 0, SEEK_SET);
+    printf("too small: %ld", syscall(SYS_getdents, folder, entries, 8));
+    printf(" %s\n", strerror(errno));
+    close(folder);
+    if (rmdir("d") || unlink("f") || unlink("l") || chdir("/") || rmdir(path)) exit(1);
+}
+
 int main(void) {
     files();
+    older_entries();
     processes();
     struct utsname names;
     uname(&names);

@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -28,6 +30,8 @@ static void files(void) {
     printf("written: %zd\n", write(file, "hello", 5));
     fstat(file, &open_one);
     printf("stat: %ld %o %ld\n", (long)open_one.st_size, open_one.st_mode, (long)open_one.st_nlink);
+    int same = dup2(file, file), missing = dup2(999, 999);
+    printf("dup2 to itself: %d, %d %s\n", same == file, missing, strerror(errno));
     int flags = fcntl(file, F_GETFL);
     printf("flags: %d\n", flags & O_APPEND && (flags & O_ACCMODE) == O_RDWR);
     stat("a", &named);
@@ -126,6 +130,43 @@ static void lent(void) {
     printf("vfork: %d, %d\n", seen, WEXITSTATUS(status));
 }
 
+// Calls that C libraries no longer use. Source: Linux fs/select.c (kern_select), kernel/time/itimer.c (alarm_setitimer).
+static void times_of_old_calls(void) {
+    struct timeval normal = {-1, 1010000}, negative = {1, -1};
+    printf("select: %ld", syscall(SYS_select, 0, NULL, NULL, NULL, &normal));
+    printf(", %ld", syscall(SYS_select, 0, NULL, NULL, NULL, &negative));
+    printf(" %s\n", strerror(errno));
+    const int left[] = {300000, 800000};
+    for (int i = 0; i < 2; i++) {
+        struct itimerval timer = {.it_value = {9, left[i]}};
+        setitimer(ITIMER_REAL, &timer, NULL);
+        printf("alarm: %ld\n", syscall(SYS_alarm, 0));
+    }
+    printf("epoll_create: %ld", syscall(SYS_epoll_create, 0));
+    printf(" %s\n", strerror(errno));
+}
+
+// Entries of the older getdents have their type in the last byte. Source: getdents(2).
+static void older_entries(void) {
+    char path[] = "/tmp/longma-entries-XXXXXX", entries[4096];
+    struct { unsigned long inode, offset; unsigned short bytes; char name[]; } *entry;
+    int kind[128] = {0};
+    if (!mkdtemp(path) || chdir(path) || mkdir("d", 0755) || symlink("a", "l")) exit(1);
+    close(open("f", O_CREAT | O_WRONLY, 0600));
+    int folder = open(".", O_RDONLY | O_DIRECTORY);
+    long bytes = syscall(SYS_getdents, folder, entries, sizeof entries);
+    for (long at = 0; at < bytes; at += entry->bytes) {
+        entry = (void *)(entries + at);
+        if (!strcmp(entry->name, "..") || !entry->name[1]) kind[entry->name[0]] += ((char *)entry)[entry->bytes - 1];
+    }
+    printf("kinds: %d %d %d %d\n", kind['.'], kind['d'], kind['f'], kind['l']);
+    lseek(folder, 0, SEEK_SET);
+    printf("too small: %ld", syscall(SYS_getdents, folder, entries, 8));
+    printf(" %s\n", strerror(errno));
+    close(folder);
+    if (rmdir("d") || unlink("f") || unlink("l") || chdir("/") || rmdir(path)) exit(1);
+}
+
 int main(void) {
     files();
     processes();
@@ -171,6 +212,8 @@ int main(void) {
     at_the_end_of_a_stack(pair[0]);
     events_at_the_end();
     lent();
+    times_of_old_calls();
+    older_entries();
     void *page = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     printf("pages: %ld, %d, %d\n", sysconf(_SC_PAGESIZE), mprotect((char *)page + 4096, 4096, PROT_NONE),
            munmap((char *)page + 8192, 4096));

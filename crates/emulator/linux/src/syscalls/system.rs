@@ -3,6 +3,7 @@
 
 use std::ffi::CStr;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 
 use longma_guest::Errno;
 use longma_guest::GuestMemory;
@@ -330,16 +331,18 @@ pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
     unsafe { host_call(libc::SYS_setgroups, [count, list, 0, 0, 0, 0]) }
 }
 
-/// The flags that unshare(2) knows: CLONE_VM, FS, FILES, SIGHAND, THREAD, SYSVSEM and CLONE_NEW...
-const UNSHARED: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000 | 0x2_0000 | 0x7e00_0080;
+/// What unshare(2) can separate from other threads: CLONE_VM, FS, FILES, SIGHAND, THREAD and SYSVSEM.
+const SHARED_BY_THREADS: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000;
+/// CLONE_NEW...
+const NAMESPACES: u64 = 0x2_0000 | 0x7e00_0080;
 
-pub(super) fn unshare(_: &mut Thread, [flags, ..]: Arguments) -> Returned {
-    // Guest threads share all that the emulator's threads share, and cannot unshare it.
-    match flags {
-        0 => Ok(0),
-        flags if flags & !UNSHARED != 0 => Err(EINVAL),
-        _ => Err(Errno(libc::EPERM)),
+pub(super) fn unshare(thread: &mut Thread, [flags, ..]: Arguments) -> Returned {
+    if flags & !(SHARED_BY_THREADS | NAMESPACES) != 0 {
+        return Err(EINVAL);
     }
+    // Guest threads share all that the emulator's threads share. A single thread shares nothing with another one.
+    let shares = flags & SHARED_BY_THREADS != 0 && thread.process.threads.load(Ordering::Acquire) > 1;
+    if shares || flags & NAMESPACES != 0 { Err(Errno(libc::EPERM)) } else { Ok(0) }
 }
 
 /// Entering a namespace needs privileges.
