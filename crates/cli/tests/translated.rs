@@ -53,6 +53,30 @@ fn compiled(compiler: &str, options: &[&str], source: &Path, directory: &TempDir
 }
 
 #[test]
+fn cpuinfo_describes_a_processor_of_the_programs_architecture() {
+    let directory = tempdir().unwrap();
+    let cpuinfo = source("cpuinfo.c");
+    let mut runs: Vec<(PathBuf, Vec<&str>, &str)> = Vec::new();
+    if let Some(program) = for_x86(&cpuinfo, &directory) {
+        for features in ["sse2", "sse4", "avx2"] {
+            runs.push((program.clone(), vec!["--x86-features", features], "vendor_id\t: GenuineIntel"));
+        }
+    }
+    let others = for_each_architecture(&cpuinfo, &directory);
+    for program in others.filter(|program| !program.extension().is_some_and(|compiler| compiler == "cc")) {
+        let is_arm = program.extension().is_some_and(|compiler| compiler == "aarch64-linux-gnu-gcc");
+        runs.push((program, Vec::new(), if is_arm { "CPU part\t: 0xd0b" } else { "isa\t\t\t: mips1" }));
+    }
+    for (program, options, line) in runs {
+        let output = finish(longma_run().args(&options).arg(&program));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains(line), "{program:?} {options:?}: {printed}");
+        let compared = printed.rsplit_once("\n \n").map_or("", |(_, compared)| compared);
+        assert_eq!(compared, "compared\n", "{program:?} {options:?}: {printed}");
+    }
+}
+
+#[test]
 fn a_program_for_x86_executes_itself_by_every_name() {
     let directory = tempdir().unwrap();
     let Some(program) = for_x86(&guests().join("c/exec.c"), &directory) else { return };

@@ -96,6 +96,7 @@ impl Plan {
         let x86_features = arguments
             .x86_features
             .unwrap_or_else(|| Features::of_cores(machine.as_ref().is_none_or(ObservedMachine::has_lasx)));
+        process.x86_flags = x86_features.flags();
         let mode = match modelled {
             Some(modelled) if simulates => {
                 Mode::Simulated(Box::new(simulated::SimulatedRun::of(&arguments, modelled)?))

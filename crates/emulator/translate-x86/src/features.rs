@@ -36,6 +36,26 @@ impl Features {
         matching.ok_or_else(|| format!("unknown x86-64 feature level '{name}': use 'sse2', 'sse4' or 'avx2'"))
     }
 
+    /// The flags in Linux's /proc/cpuinfo, in its order (arch/x86/include/asm/cpufeatures.h).
+    pub fn flags(self) -> String {
+        let if_sse4 = |flags: &'static str| if self >= Self::Sse4 { flags } else { "" };
+        let if_avx2 = |flags: &'static str| if self >= Self::Avx2 { flags } else { "" };
+        [
+            "fpu tsc cx8 cmov clflush mmx fxsr sse sse2 syscall nx rdtscp lm constant_tsc nopl nonstop_tsc cpuid",
+            if_sse4(" pni"),
+            if_avx2(" pclmulqdq"),
+            if_sse4(" ssse3"),
+            if_avx2(" fma"),
+            if_sse4(" cx16 sse4_1 sse4_2"),
+            if_avx2(" movbe"),
+            if_sse4(" popcnt"),
+            if_avx2(" aes xsave avx f16c rdrand"),
+            " lahf_lm",
+            if_avx2(" abm fsgsbase bmi1 avx2 bmi2 rdseed adx clflushopt clwb sha_ni xsaveopt xsavec xgetbv1"),
+        ]
+        .concat()
+    }
+
     /// The largest set of features that cores execute at full speed. 256-bit vectors need cores with LASX.
     pub fn of_cores(have_lasx: bool) -> Self {
         if have_lasx { Self::Avx2 } else { Self::Sse4 }

@@ -15,7 +15,7 @@ const X86_FEATURES: u64 = 1 | 1 << 4 | 1 << 8 | 1 << 15 | 1 << 19 | 1 << 23 | 1 
 const X86_FEATURES_2: u64 = 1 << 1;
 /// HWCAP_ of AArch64, as on a Cortex-A76: FP, ASIMD, AES, PMULL, SHA1, SHA2, CRC32, ATOMICS, FPHP, ASIMDHP, CPUID,
 /// ASIMDRDM, LRCPC, DCPOP, ASIMDDP.
-const ARM_FEATURES: u64 = 0b11 | 0b1_1111_1111 << 3 | 1 << 12 | 0b11 << 15 | 1 << 20;
+pub const ARM_FEATURES: u64 = 0b11 | 0b1_1111_1111 << 3 | 1 << 12 | 0b11 << 15 | 1 << 20;
 
 /// The bytes of AT_RANDOM if they must be equal in all runs: the first fraction bits of pi.
 pub const CONSTANT_RANDOM: [u8; 16] = 0x243f_6a88_85a3_08d3_1319_8a2e_0370_7344_u128.to_be_bytes();

@@ -7,6 +7,7 @@ pub(crate) mod control;
 mod in_memory_file;
 mod memory_usage;
 mod proc_files;
+mod processors;
 mod resolved_path;
 mod simulated_proc;
 pub(crate) mod status;

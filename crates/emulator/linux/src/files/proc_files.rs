@@ -1,7 +1,6 @@
 //! The files under /proc that describe the guest itself. The host's files would describe the emulator. Source: proc(5)
-//! and its pages proc_pid_*(5); LoongArch arch/loongarch/kernel/proc.c (cpuinfo).
+//! and its pages proc_pid_*(5).
 
-use std::fmt::Write;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +12,7 @@ use longma_guest::host::descriptors;
 use longma_guest::{HOST_PAGE_BYTES, Mapping};
 
 use super::in_memory_file::InMemoryFile;
-use super::{Follow, ResolvedPath, memory_usage, simulated_proc};
+use super::{Follow, ResolvedPath, memory_usage, processors, simulated_proc};
 use crate::Process;
 use crate::fixed_identity::USER;
 use crate::process::is_own_task;
@@ -215,7 +214,7 @@ impl ProcFile {
             Self::Statistics => statistics(process)?,
             Self::Sizes => sizes(process)?,
             Self::Status => status(process)?,
-            Self::Processors => processors(cores_of(process)).into_bytes(),
+            Self::Processors => processors::text(process).into_bytes(),
             Self::MachineFile(file) => {
                 let simulation = process.simulation().ok_or(Errno(libc::ENOENT))?;
                 file.text(simulation).into_bytes()
@@ -383,30 +382,12 @@ fn sizes(process: &Process) -> Result<Vec<u8>, Errno> {
 }
 
 /// The number of cores of the model, or available on the host.
-fn cores_of(process: &Process) -> usize {
+pub(super) fn cores_of(process: &Process) -> usize {
     // A forked child also reports the model's cores.
     match &process.simulation {
         Some(simulation) => simulation.scheduler.cores(),
         None => std::thread::available_parallelism().map_or(1, usize::from),
     }
-}
-
-/// /proc/cpuinfo of a 3A5000 with this number of cores.
-fn processors(cores: usize) -> String {
-    let mut text = "system type\t\t: generic-loongson-machine\n\n".to_owned();
-    for core in 0..cores {
-        write!(
-            text,
-            "processor\t\t: {core}\npackage\t\t\t: 0\ncore\t\t\t: {core}\nglobal_id\t\t: {core}\n\
-             CPU Family\t\t: Loongson-64bit\nModel Name\t\t: Loongson-3A5000\nCPU Revision\t\t: 0x11\n\
-             FPU Revision\t\t: 0x00\nCPU MHz\t\t\t: 2500.00\nBogoMIPS\t\t: 5000.00\nTLB Entries\t\t: 2112\n\
-             Address Sizes\t\t: 48 bits physical, 48 bits virtual\nISA\t\t\t: loongarch32 loongarch64\n\
-             Features\t\t: cpucfg lam ual fpu lsx lasx crc32 lbt_x86 lbt_arm lbt_mips\n\
-             Hardware Watchpoint\t: yes, iwatch count: 8, dwatch count: 8\n\n"
-        )
-        .expect("writing to a string cannot fail");
-    }
-    text
 }
 
 #[cfg(test)]

@@ -68,6 +68,8 @@ pub struct ProcessConfig {
     pub diagnostics: Option<Sink>,
     /// AT_HWCAP (HWCAP_LOONGARCH_ bits); by default all capabilities.
     pub capabilities: Option<u64>,
+    /// The flags in /proc/cpuinfo of an x86-64 program.
+    pub x86_flags: String,
     /// The arguments that start this emulator again, beginning with its program (`longma run --root DIRECTORY`). Execve
     /// appends `--argv0=NAME --environment-from=DESCRIPTOR --open-files=SOFT:HARD -- PATH ARGUMENTS`. NAME is the
     /// program's name, which may differ from PATH. The open file DESCRIPTOR holds the program's environment, each
