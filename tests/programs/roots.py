@@ -1,6 +1,6 @@
 """Root folders with Debian's packages for an architecture, sources, wheels and Go's tools.
 
-A .lock file has the SHA-256 and path in Debian's archive of each package; programs.py --lock writes them. Scripts of packages are not run;
+A .lock file has the SHA-256 and path in Debian's archive of each package. Scripts of packages are not run;
 what they would do is done here where a program needs it.
 """
 
