@@ -63,7 +63,7 @@ fn cpuinfo_describes_a_processor_of_the_programs_architecture() {
         }
     }
     let others = for_each_architecture(&cpuinfo, &directory);
-    for program in others.filter(|program| !program.extension().is_some_and(|compiler| compiler == "cc")) {
+    for program in others.filter(|program| program.extension().is_none_or(|compiler| compiler != "cc")) {
         let is_arm = program.extension().is_some_and(|compiler| compiler == "aarch64-linux-gnu-gcc");
         runs.push((program, Vec::new(), if is_arm { "CPU part\t: 0xd0b" } else { "isa\t\t\t: mips1" }));
     }
