@@ -4,8 +4,12 @@
 //! and it has no clock, no files and no random numbers. A simulation result is therefore reproducible if its key
 //! includes the module.
 
+mod branches;
 mod prefetcher;
+mod replacement;
 mod sandbox;
 
+pub use branches::{DirectionPlugin, PredictorSizes, TargetPlugin};
 pub use prefetcher::{Event, Geometry, MAX_LINES, PrefetcherPlugin};
+pub use replacement::{AccessKind, CacheAccess, CacheShape, ReplacementPlugin};
 pub use sandbox::{MAX_INSTRUCTIONS, MAX_MEMORY_BYTES, PluginError};

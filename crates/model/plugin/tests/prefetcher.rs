@@ -96,7 +96,7 @@ fn what_a_module_lacks_is_named() {
         ),
         (
             module(&format!("{OBSERVE}) (func (export \"truncated\"))")),
-            "it must export `truncated(line: i64)`",
+            "it must export `truncated(line: i64)`, or nothing of this name",
         ),
         (
             format!("(module (import \"env\" \"malloc\" (func (param i32) (result i32))) {OBSERVE}))"),
