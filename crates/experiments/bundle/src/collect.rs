@@ -4,7 +4,7 @@
 use crate::archive::BundleError;
 use crate::manifest::{BundledExperiment, BundledInput, BundledMachine, BundledPoint, Contents, is_path};
 use longma_lab::{Campaign, Experiment, InputFile, Point, Registry, Setting, digest};
-use longma_topology::Machine;
+use longma_topology::{Machine, names_module};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -13,8 +13,6 @@ use std::path::{Component, Path, PathBuf};
 const FILES: &str = "files";
 /// The folder of the programs that the command contains, by digest.
 const PROGRAMS: &str = "programs";
-/// The end of the machine keys that name the module of a plug-in.
-const PLUGIN_KEY: &str = ".prefetcher.module";
 /// The folder of the machines with all defaults.
 const MACHINES: &str = "machines";
 
@@ -151,11 +149,13 @@ impl Sources {
         let points = original.campaign.points.iter().chain(&original.other_form);
         let varied = points.flat_map(|point| point.varied.iter().map(|(name, value)| (name, value)));
         inputs.extend(fixed.chain(varied).filter_map(|(name, value)| match value {
-            Setting::Text(module) if name.ends_with(PLUGIN_KEY) => Some(InputFile {
-                name: module.clone(),
-                path: experiment.folder().join(module),
-                is_built_in: false,
-            }),
+            Setting::Text(module) if name.strip_prefix("machine.").is_some_and(names_module) => {
+                Some(InputFile {
+                    name: module.clone(),
+                    path: experiment.folder().join(module),
+                    is_built_in: false,
+                })
+            }
             _ => None,
         }));
         let place = |input: InputFile| {

@@ -3,7 +3,7 @@
 use crate::key::digest;
 use crate::read::suggestion;
 use crate::setting::Setting;
-use longma_topology::{Machine, OpenError};
+use longma_topology::{Machine, OpenError, names_module};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
@@ -87,7 +87,7 @@ pub(crate) fn machine_edits<'a>(
 
 /// Makes the paths of plug-ins relative to the folder of the experiment.
 pub(crate) fn resolve_modules(edits: &mut BTreeMap<String, Setting>, folder: &Path) {
-    for (_, setting) in edits.iter_mut().filter(|(key, _)| key.ends_with(".prefetcher.module")) {
+    for (_, setting) in edits.iter_mut().filter(|(key, _)| names_module(key)) {
         if let Setting::Text(path) = setting {
             *path = folder.join(&*path).display().to_string();
         }

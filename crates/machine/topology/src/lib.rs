@@ -33,7 +33,7 @@ pub use machine::{Checked, Machine, check};
 pub use measure::{
     Bandwidths, CacheLatency, MeasureError, MeasurementResults, Progress, Thoroughness, Walk, measure,
 };
-pub use module::Module;
+pub use module::{Module, names_module};
 pub use parts::MachineFile;
 pub use problem::{Level, LocatedProblem, Problem, Report};
 pub use read::{Cited, KeyDoc, Map, Matrix, Name, PartDoc};

@@ -71,15 +71,42 @@ impl Value for Module {
     }
 }
 
+/// The keys that name a module: its part of the machine, the table in this part (none if empty), and the key.
+const KEYS: [(&str, &str, &str); 4] = [
+    ("caches", "", "replacement_module"),
+    ("caches", "prefetcher", "module"),
+    ("cores", "branch", "predictor_module"),
+    ("cores", "branch", "indirect_module"),
+];
+
+/// Returns whether a key of a machine, such as `caches.l2.prefetcher.module`, names a module.
+pub fn names_module(key: &str) -> bool {
+    let steps: Vec<&str> = key.split('.').collect();
+    KEYS.iter().any(|(parts, table, module)| match steps[..] {
+        [first, _, last] => table.is_empty() && (first, last) == (parts, module),
+        [first, _, between, last] => (first, between, last) == (parts, table, module),
+        _ => false,
+    })
+}
+
 /// Makes the paths of modules in a machine file relative to the file's folder.
 pub(crate) fn resolve_paths(folder: &Path, table: &mut DeTable<'_>) {
-    let Some(DeValue::Table(caches)) = entry(table, "caches") else { return };
-    for (_, cache) in caches.iter_mut() {
-        let DeValue::Table(cache) = cache.get_mut() else { continue };
-        let Some(DeValue::Table(prefetcher)) = entry(cache, "prefetcher") else { continue };
-        let Some(DeValue::String(module)) = entry(prefetcher, "module") else { continue };
-        if !module.starts_with(URL) {
-            *module = folder.join(&**module).display().to_string().into();
+    for (parts, inner, key) in KEYS {
+        let Some(DeValue::Table(parts)) = entry(table, parts) else { continue };
+        for (_, part) in parts.iter_mut() {
+            let DeValue::Table(part) = part.get_mut() else { continue };
+            let keys = match inner {
+                "" => Some(part),
+                _ => match entry(part, inner) {
+                    Some(DeValue::Table(inner)) => Some(inner),
+                    _ => None,
+                },
+            };
+            if let Some(DeValue::String(module)) = keys.and_then(|keys| entry(keys, key))
+                && !module.starts_with(URL)
+            {
+                *module = folder.join(&**module).display().to_string().into();
+            }
         }
     }
 }
@@ -131,8 +158,10 @@ fn read_file(path: &Path) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use super::names_module;
     use crate::difference::differences;
     use crate::machine::{Machine, check};
+    use crate::problem::Level;
 
     const HEAD: &str = "extends = \"loongson-3a5000\"\nname = \"own\"\ntitle = \"with a prefetcher\"\n";
 
@@ -187,6 +216,59 @@ mod tests {
             let located = report.located();
             assert_eq!((located.len(), located[0].line), (1, 7), "{module}: {}", report.render(100, false));
             assert!(located[0].message.contains(expected), "{module}: {}", located[0].message);
+        }
+    }
+
+    #[test]
+    fn every_kind_of_plug_in_is_read_beside_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("own.wasm"), b"\0asm own").unwrap();
+        let keys = "[caches.l1d]\nreplacement = \"plugin\"\nreplacement_module = \"own.wasm\"\n\
+            [cores.la464.branch]\npredictor = \"plugin\"\npredictor_module = \"own.wasm\"\n\
+            indirect = \"plugin\"\nindirect_module = \"own.wasm\"\nindirect_history = 12\n";
+        let head = "extends = \"loongson-3a5000\"\nname = \"own\"\n";
+        let file = folder.path().join("own.toml");
+        let checked = check(file.to_str().unwrap(), &format!("{head}{keys}"));
+        assert_eq!(checked.report.located().len(), 0, "{}", checked.report.render(100, false));
+        let machine = checked.machine.unwrap();
+        let branch = machine.cores["la464"].branch.as_ref().unwrap();
+        let modules =
+            [&machine.caches["l1d"].replacement_module, &branch.predictor_module, &branch.indirect_module];
+        assert!(modules.iter().all(|module| module.as_ref().unwrap().bytes() == b"\0asm own"));
+        let written = machine.to_toml();
+        assert_eq!(written.matches("_module = \"data:application/wasm;base64,AGFzbSBvd24=\"").count(), 3);
+        // A study that compares a plug-in with a built-in kind changes only the kind.
+        for (key, kind, module) in [
+            ("replacement", "lru", "replacement_module"),
+            ("predictor", "tage", "predictor_module"),
+            ("indirect", "ittage", "indirect_module"),
+        ] {
+            let other = keys.replacen(&format!("{key} = \"plugin\""), &format!("{key} = \"{kind}\""), 1);
+            let checked = check(file.to_str().unwrap(), &format!("{head}{other}"));
+            let [problem] = checked.report.located().try_into().unwrap();
+            assert_eq!((problem.level, checked.machine.is_some()), (Level::Warning, true));
+            let expected = format!("`{module}` has no effect with the {key} \"{kind}\"");
+            assert_eq!(problem.message, expected);
+            let without = keys.replacen(&format!("{module} = \"own.wasm\""), "", 1);
+            let report = check(file.to_str().unwrap(), &format!("{head}{without}")).report;
+            assert_eq!((report.errors(), report.located().len()), (1, 1));
+            assert_eq!(report.located()[0].message, format!("a plug-in needs its `{module}`"));
+        }
+    }
+
+    #[test]
+    fn keys_that_name_modules_are_known() {
+        for (key, expected) in [
+            ("caches.l2.replacement_module", true),
+            ("caches.l2.prefetcher.module", true),
+            ("cores.la464.branch.predictor_module", true),
+            ("cores.la464.branch.indirect_module", true),
+            ("caches.l2.prefetcher.replacement_module", false),
+            ("cores.la464.predictor_module", false),
+            ("caches.l2.replacement", false),
+            ("module", false),
+        ] {
+            assert_eq!(names_module(key), expected, "{key}");
         }
     }
 

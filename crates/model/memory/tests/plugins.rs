@@ -1,4 +1,4 @@
-//! Prefetchers as WebAssembly modules, as programs observe them.
+//! Prefetchers and replacement policies as WebAssembly modules, as programs observe them.
 
 use longma_memory::placement::SpaceId;
 use longma_memory::{BuildError, Detail, MemoryPort, MemorySystem};
@@ -101,7 +101,7 @@ fn hits_are_observed_behind_the_first_level() {
 #[test]
 fn a_module_that_fails_leaves_no_statistics() {
     let module = "(module (func (export \"observe\") (param i64 i64 i32) unreachable))";
-    for (cache, expected) in [("l2", "core 0"), ("l3", "a shared cache")] {
+    for (cache, expected) in [("l1d", "core0.l1d"), ("l2", "core0.l2"), ("l3", "l3")] {
         let mut system = build(cache, &plugin(module, "")).unwrap();
         let error = statistics(&mut system).unwrap_err().to_string();
         assert!(
@@ -114,5 +114,116 @@ fn a_module_that_fails_leaves_no_statistics() {
 #[test]
 fn a_module_that_cannot_run_is_named_with_its_cache() {
     let error = build("l2", &plugin("(module)", "")).unwrap_err().to_string();
-    assert!(error.starts_with("the plug-in of cache `l2`: it must export `observe("), "{error}");
+    assert!(
+        error.starts_with("the prefetcher of cache `l2` cannot run: it must export `observe("),
+        "{error}"
+    );
+}
+
+/// A machine with other keys in its cache `cache`, which name `MODULE` as their module.
+fn with_policy((base, cache): (&str, &str), keys: &str, module: &[u8]) -> Result<MemorySystem, BuildError> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("policy.wasm");
+    std::fs::write(&path, module).unwrap();
+    let keys = keys.replace("MODULE", &path.display().to_string());
+    let text = format!("extends = \"{base}\"\nname = \"own\"\n[caches.{cache}]\n{keys}\n");
+    let machine = Machine::parse("own.toml", &text).unwrap_or_else(|report| panic!("{report}"));
+    MemorySystem::new(&machine, 0, Detail::Timing, 1)
+}
+
+const POLICY: &str = "replacement = \"plugin\"\nreplacement_module = \"MODULE\"";
+
+#[test]
+fn the_sample_policies_have_the_results_of_the_built_in_ones_in_every_cache() {
+    let samples: [(&str, &[u8]); 2] = [
+        ("lru", include_bytes!("../../plugin/samples/lru.wasm")),
+        ("rrip", include_bytes!("../../plugin/samples/srrip.wasm")),
+    ];
+    for (policy, module) in samples {
+        for cache in ["l1i", "l1d", "l2", "l3"] {
+            // A large cache is made small, so that it evicts lines.
+            let size = if cache == "l3" { "size = \"256 KiB\"\n" } else { "" };
+            let mut own = with_policy(("zns-host", cache), &format!("{size}{POLICY}"), module).unwrap();
+            let built_in = format!("{size}replacement = \"{policy}\"");
+            let mut built_in = with_policy(("zns-host", cache), &built_in, module).unwrap();
+            let own = statistics(&mut own).unwrap();
+            assert_eq!(own, statistics(&mut built_in).unwrap(), "{policy}, {cache}");
+            let name = if cache == "l3" { "l3.evictions".into() } else { format!("core0.{cache}.evictions") };
+            assert!(cache == "l1i" || own.iter().any(|(found, _)| *found == name), "{cache} evicts lines");
+        }
+    }
+}
+
+/// Whether the function `name` of a policy in `cache` of a 3A5000 is called with a kind and an instruction.
+fn is_called(cache: &str, name: &str, kind: i32, instruction: u64) -> bool {
+    let trap = format!(
+        "(if (i32.and (i32.eq (local.get 4) (i32.const {kind})) (i64.eq (local.get 3) (i64.const {instruction}))) \
+        (then unreachable))"
+    );
+    let function = |of: &str| {
+        let body = if of == name { &trap } else { "" };
+        format!("(func (export \"{of}\") (param i32 i32 i64 i64 i32) {body})")
+    };
+    let module = format!(
+        "(module {} {} (func (export \"victim\") (param i32 i64 i64 i64 i32) (result i32) \
+        (i32.wrap_i64 (i64.ctz (local.get 1)))))",
+        function("used"),
+        function("filled")
+    );
+    let module = wat::parse_str(module).unwrap();
+    let mut system = with_policy(("loongson-3a5000", cache), POLICY, &module).unwrap();
+    let (mut now, mut port) = (0, system.port(0));
+    port.set_space(SpaceId(0));
+    // More lines than the private caches hold, twice.
+    for line in 0..8192 {
+        now = port.load(line * 64, 8, 0x1230, Cycle(now)).ready.0;
+        now = port.store(line * 64, 8, 0x1234, Cycle(now)).ready.0;
+    }
+    for line in 0..8192 {
+        now = port.load(line * 64, 8, 0x1238, Cycle(now)).ready.0;
+    }
+    let report = system.report(&mut Statistics::default(), Duration::from_ps(now));
+    let expected = format!("`{name}` failed: ");
+    assert!(report.as_ref().err().is_none_or(|error| error.to_string().contains(&expected)), "{report:?}");
+    report.is_err()
+}
+
+#[test]
+fn a_policy_gets_the_instruction_and_the_kind_in_every_cache() {
+    const LOAD: i32 = 0;
+    const STORE: i32 = 1;
+    const PREFETCH: i32 = 3;
+    const WRITE_BACK: i32 = 5;
+    for (cache, name, kind, instruction, expected) in [
+        ("l1d", "filled", LOAD, 0x1230, true),
+        ("l1d", "used", STORE, 0x1234, true),
+        ("l1d", "used", PREFETCH, 0x1230, false),
+        ("l2", "filled", WRITE_BACK, 0, true),
+        ("l2", "filled", LOAD, 0x1230, false),
+        ("l3", "filled", LOAD, 0x1230, true),
+        ("l3", "filled", PREFETCH, 0x1230, true),
+        ("l3", "used", LOAD, 0x1238, true),
+    ] {
+        let is_called = is_called(cache, name, kind, instruction);
+        assert_eq!(is_called, expected, "{cache}, {name}, {kind}, {instruction:#x}");
+    }
+}
+
+#[test]
+fn a_policy_that_fails_is_named_with_its_cache() {
+    let module = "(module (func (export \"used\") (param i32 i32 i64 i64 i32)) \
+        (func (export \"filled\") (param i32 i32 i64 i64 i32)) \
+        (func (export \"victim\") (param i32 i64 i64 i64 i32) (result i32) (i32.const 8)))";
+    let module = wat::parse_str(module).unwrap();
+    for (cache, expected) in [("l1d", "core0.l1d"), ("l2", "core0.l2")] {
+        let mut system = with_policy(("zns-host", cache), POLICY, &module).unwrap();
+        let error = statistics(&mut system).unwrap_err().to_string();
+        let head = format!("the replacement policy of {expected} has failed: `victim` returned way 8, ");
+        assert!(error.starts_with(&head), "{error}");
+    }
+    let error = with_policy(("zns-host", "l2"), POLICY, b"\0asm\x01\0\0\0").unwrap_err().to_string();
+    assert!(
+        error.starts_with("the replacement policy of cache `l2` cannot run: it must export `used("),
+        "{error}"
+    );
 }

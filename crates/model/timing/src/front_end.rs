@@ -354,10 +354,10 @@ pub(crate) struct FrontEnd {
     /// Why the next dispatch waits, if it waits for fetch.
     pub cause: Cause,
     pub counts: BranchCounts,
-    direction: Direction,
+    pub direction: Direction,
     targets: TargetBuffer,
     returns: ReturnStack,
-    indirect: IndirectTargets,
+    pub indirect: IndirectTargets,
     /// `None` if the core fetches nothing on the wrong path.
     wrong_path: Option<WrongPath>,
 }
@@ -458,7 +458,7 @@ impl FrontEnd {
                 let predicted =
                     self.direction.resolve(ResolvedBranch { address, target: branch.target, taken });
                 self.counts.conditional_mispredicted += u64::from(predicted != taken);
-                self.indirect.note_conditional(taken);
+                self.indirect.note_conditional(address, taken);
                 predicted == taken
             }
             BranchKind::Direct => true,

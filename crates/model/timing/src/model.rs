@@ -1,12 +1,13 @@
 //! The timing model of one core: a common interface to the counting, in-order and out-of-order models.
 
 use longma_memory::MemoryPort;
+use longma_plugin::PluginError;
 use longma_sim::Cycle;
 use longma_topology::parts;
 use longma_trace::{BlockNumber, Blocks, Trace};
 
 use crate::{
-    counting,
+    branch, counting,
     front_end::{self, BranchCounts, FetchOptions},
     functional_warming, in_order,
     instruction_counts::{InstructionCounts, InstructionLog},
@@ -278,6 +279,20 @@ impl TimingModel {
             Model::Counting(_) => None,
             Model::InOrder(model) => model.front.wrong_path_lines(),
             Model::OutOfOrder(model) => model.front.wrong_path_lines(),
+        }
+    }
+
+    /// Whether a plug-in of the core has failed, so that its statistics will not be available.
+    pub fn plugin_failed(&self) -> bool {
+        self.failure().is_some()
+    }
+
+    /// The predictor that has failed and why, if one has.
+    pub(crate) fn failure(&self) -> Option<(&'static str, &PluginError)> {
+        match &self.0 {
+            Model::Counting(_) => None,
+            Model::InOrder(model) => branch::failure(&model.front.direction, &model.front.indirect),
+            Model::OutOfOrder(model) => branch::failure(&model.front.direction, &model.front.indirect),
         }
     }
 

@@ -1,5 +1,7 @@
 //! The error for a core that cannot be modelled.
 
+use longma_plugin::PluginError;
+
 /// A core that cannot be modelled as its machine file describes it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
@@ -19,6 +21,12 @@ pub enum ModelError {
         /// The largest value that can be modelled.
         max: u64,
     },
+    /// The direction predictor is a plug-in that cannot be used.
+    #[error("its branch predictor cannot run: {0}")]
+    Predictor(PluginError),
+    /// The predictor of indirect targets is a plug-in that cannot be used.
+    #[error("its predictor of indirect targets cannot run: {0}")]
+    IndirectPredictor(PluginError),
     /// The line length of the instruction cache is not a power of two.
     #[error("an instruction line of {0} bytes is not possible: use a power of two from 4")]
     LineBytes(u64),

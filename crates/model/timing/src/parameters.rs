@@ -202,6 +202,7 @@ pub(crate) fn direction(core: &parts::Core) -> Result<Direction, ModelError> {
     let branch = core.branch.as_ref();
     Direction::new(
         branch.map_or(DEFAULT_PREDICTOR, |b| b.predictor),
+        branch.and_then(|b| b.predictor_module.as_ref()),
         branch.and_then(|b| b.table_entries),
         branch.and_then(|b| b.history_bits),
     )
@@ -215,6 +216,7 @@ pub(crate) fn indirect(core: &parts::Core) -> Result<IndirectTargets, ModelError
     let branch = core.branch.as_ref();
     IndirectTargets::new(
         branch.map_or(parts::IndirectPredictor::TargetCache, |b| b.indirect),
+        branch.and_then(|b| b.indirect_module.as_ref()),
         branch.and_then(|b| b.indirect_entries),
         branch.and_then(|b| b.indirect_history),
     )

@@ -12,7 +12,7 @@ impl TimingModel {
     /// Adds the model's statistics, with names that begin with `prefix` and a dot.
     ///
     /// # Errors
-    /// If `prefix` is not a valid name, or if a name is already in use.
+    /// If a plug-in has failed, if `prefix` is not a valid name, or if a name is already in use.
     pub fn statistics(&self, statistics: &mut Statistics, prefix: &str) -> Result<(), StatisticsError> {
         add(self, statistics, prefix)
     }
@@ -20,6 +20,9 @@ impl TimingModel {
 
 /// Adds the statistics of `model`, with names that begin with `prefix` and a dot.
 fn add(model: &TimingModel, to: &mut Statistics, prefix: &str) -> Result<(), StatisticsError> {
+    if let Some((part, error)) = model.failure() {
+        return Err(StatisticsError::Failed(format!("the {part} of {prefix} has failed: {error}")));
+    }
     let instructions = model.instructions();
     let name = |rest: &str| format!("{prefix}.{rest}");
     to.count(&name("instructions"), instructions, "instructions", "instructions executed")?;

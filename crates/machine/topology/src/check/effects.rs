@@ -1,19 +1,25 @@
 //! Reports keys that have no effect on the machine that they are in.
 
 use crate::parts::{
-    Branch, Cache, CacheKind, Coherence, Core, Inclusion, Isa, LoadOrder, MachineFile, MemoryOrder,
-    Predictor, Prefetcher, PrefetcherKind, WritePolicy,
+    Branch, Cache, CacheKind, Coherence, Core, Inclusion, IndirectPredictor, Isa, LoadOrder, MachineFile,
+    MemoryOrder, Predictor, WritePolicy,
 };
 use crate::read::{Problems, SourcePositions};
 
+/// The kind of parts that are modules.
+const PLUGIN: &str = "plugin";
+
 pub(super) fn check(file: &MachineFile, problems: &mut Problems) {
     for core in file.cores.values() {
-        core.branch.iter().for_each(|branch| check_branch(branch, problems));
+        if let Some(branch) = &core.branch {
+            check_branch(branch, problems);
+            check_branch_modules(branch, problems);
+        }
         core.memory_order.iter().for_each(|order| check_order(order, problems));
         check_threads(core, problems);
     }
     for (name, cache) in file.caches.iter() {
-        cache.prefetcher.iter().for_each(|prefetcher| check_module(prefetcher, problems));
+        check_cache_modules(cache, problems);
         let is_private = file.cores.values().any(|core| core.caches.iter().any(|own| **own == **name));
         if cache.level == 1 {
             check_first_level(cache, problems);
@@ -32,18 +38,40 @@ fn refuse(marks: &SourcePositions, key: &str, message: &str, help: &str, problem
     }
 }
 
-fn check_module(prefetcher: &Prefetcher, problems: &mut Problems) {
-    let marks = &prefetcher.marks;
-    match (prefetcher.kind, &prefetcher.module) {
-        (PrefetcherKind::Plugin, None) if marks.sound(&["kind", "module"]) => {
-            let help = "add `module = \"NAME.wasm\"`".into();
-            problems.error(marks.key("kind"), "a plug-in needs its `module`".into(), "no module", help);
-        }
-        (PrefetcherKind::Plugin, _) | (_, None) => {}
-        (kind, Some(_)) => {
-            let message = format!("`module` has no effect with the kind \"{}\"", kind.word());
-            refuse(marks, "module", &message, "give the kind \"plugin\", or remove the key", problems);
-        }
+fn check_cache_modules(cache: &Cache, problems: &mut Problems) {
+    let marks = &cache.marks;
+    let keys = ["replacement", "replacement_module"];
+    let has_module = cache.replacement_module.is_some();
+    check_module(marks, keys, (cache.replacement.word(), has_module), problems);
+    if let Some(prefetcher) = &cache.prefetcher {
+        let has_module = prefetcher.module.is_some();
+        check_module(&prefetcher.marks, ["kind", "module"], (prefetcher.kind.word(), has_module), problems);
+    }
+}
+
+fn check_branch_modules(branch: &Branch, problems: &mut Problems) {
+    let Branch { predictor, predictor_module, indirect, indirect_module, marks, .. } = branch;
+    let keys = ["predictor", "predictor_module"];
+    check_module(marks, keys, (predictor.word(), predictor_module.is_some()), problems);
+    let keys = ["indirect", "indirect_module"];
+    check_module(marks, keys, (indirect.word(), indirect_module.is_some()), problems);
+}
+
+/// Checks that a part of the kind "plugin" has a module. The first key states the kind, the second the module.
+fn check_module(
+    marks: &SourcePositions,
+    [kind, module]: [&'static str; 2],
+    (word, has_module): (&str, bool),
+    problems: &mut Problems,
+) {
+    let is_plugin = word == PLUGIN;
+    if is_plugin && !has_module && marks.sound(&[kind, module]) {
+        let (message, help) =
+            (format!("a plug-in needs its `{module}`"), format!("add `{module} = \"NAME.wasm\"`"));
+        problems.error(marks.key(kind), message, "no module", help);
+    }
+    if marks.sound(&[kind]) {
+        unused(marks, module, !is_plugin && has_module, &format!("the {kind} \"{word}\""), problems);
     }
 }
 
@@ -139,6 +167,7 @@ fn check_branch(branch: &Branch, problems: &mut Problems) {
         return;
     };
     match branch.indirect.history() {
+        None if branch.indirect == IndirectPredictor::Plugin => {}
         None => {
             let with = format!("the predictor \"{}\"", branch.indirect.word());
             unused(marks, "indirect_history", true, &with, problems);

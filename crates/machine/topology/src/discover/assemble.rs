@@ -226,6 +226,7 @@ impl Builder<'_> {
             bandwidth: None,
             next: Name::new(next),
             replacement: Replacement::Unknown,
+            replacement_module: None,
             inclusion: Inclusion::NonInclusive,
             write: WritePolicy::Back,
             coherence: Coherence::None,

@@ -43,6 +43,8 @@ choice! {
         Fifo = "fifo",
         /// Re-reference interval prediction.
         Rrip = "rrip",
+        /// The line that the WebAssembly module `replacement_module` chooses.
+        Plugin = "plugin",
         /// Not published by the vendor.
         Unknown = "unknown",
     }
@@ -120,6 +122,8 @@ part! {
         next: Name,
         /// Which line is evicted.
         replacement: Replacement = Replacement::Unknown,
+        /// The [plug-in](plug-ins.md) that chooses it, for the replacement "plugin".
+        replacement_module: Option<Module>,
         /// Relation to the lines of the levels above.
         inclusion: Inclusion = Inclusion::NonInclusive,
         /// Write policy; shared caches write back.

@@ -3,6 +3,7 @@
 //!
 //! Source: terms after Hennessy and Patterson; in-core store, IDMA and CAM after the Godson-3 data-path paper (2012).
 
+use crate::module::Module;
 use crate::read::{Cited, Map, Name, choice, part};
 use crate::units::{Cycles, Frequency, Latency, Size, Width};
 
@@ -75,6 +76,8 @@ choice! {
         Perceptron = "perceptron",
         /// Tagged tables indexed with geometrically increasing history lengths.
         Tage = "tage",
+        /// As the WebAssembly module `predictor_module` predicts.
+        Plugin = "plugin",
     }
 }
 
@@ -87,6 +90,8 @@ choice! {
         TargetCache = "target-cache",
         /// Tagged tables indexed with geometrically increasing lengths of the history of targets and conditional branches.
         Ittage = "ittage",
+        /// As the WebAssembly module `indirect_module` predicts.
+        Plugin = "plugin",
     }
 }
 
@@ -106,12 +111,12 @@ pub struct HistoryLengths {
 
 impl IndirectPredictor {
     /// The lengths of its history: in indirect branches for [`TargetCache`](Self::TargetCache), in bits for
-    /// [`Ittage`](Self::Ittage); `None` if it uses no history. The defaults are estimates: four targets are between the
+    /// [`Ittage`](Self::Ittage); `None` if it uses no history, or if a plug-in interprets the length. The defaults are estimates: four targets are between the
     /// short paths that suit small tables and the six targets that suit unlimited ones (Driesen and Hölzle, ISCA 1998);
     /// 128 bits are the longest history of the TAGE predictor.
     pub fn history(self) -> Option<HistoryLengths> {
         match self {
-            Self::LastTarget => None,
+            Self::LastTarget | Self::Plugin => None,
             Self::TargetCache => Some(HistoryLengths { min: 1, max: 16, default: 4 }),
             Self::Ittage => Some(HistoryLengths { min: 10, max: 256, default: 128 }),
         }
@@ -232,6 +237,8 @@ part! {
     pub struct Branch = "branch prediction" {
         /// Kind of direction predictor.
         predictor: Predictor,
+        /// The [plug-in](plug-ins.md) of the predictor "plugin".
+        predictor_module: Option<Module>,
         /// Time from fetching the first wrong instruction to fetching the correct one.
         mispredict: Option<Latency>,
         /// Entries of the branch target buffer.
@@ -244,6 +251,8 @@ part! {
         history_bits: Option<u32>,
         /// Predictor of the targets of indirect jumps and calls.
         indirect: IndirectPredictor = IndirectPredictor::TargetCache,
+        /// The [plug-in](plug-ins.md) of the predictor "plugin" of indirect targets.
+        indirect_module: Option<Module>,
         /// Targets that it holds: 1 to 1048576; by default 512.
         indirect_entries: Option<u32>,
         /// Length of its history: for `target-cache` 1 to 16 indirect branches (4); for `ittage` 10 to 256 bits (128),

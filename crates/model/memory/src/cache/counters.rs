@@ -1,6 +1,7 @@
 //! Event counters of a cache. Statistic names follow gem5 and Sniper.
 
 use super::Flags;
+use longma_plugin::AccessKind;
 use longma_sim::{Statistics, StatisticsError};
 
 /// The type of an access to a cache.
@@ -16,6 +17,19 @@ pub(crate) enum Kind {
     Prefetch,
     /// A device's read or write.
     Device,
+}
+
+impl From<Kind> for AccessKind {
+    #[inline]
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Load => Self::Load,
+            Kind::Store => Self::Store,
+            Kind::Fetch => Self::Fetch,
+            Kind::Prefetch => Self::Prefetch,
+            Kind::Device => Self::Device,
+        }
+    }
 }
 
 impl Kind {

@@ -24,6 +24,29 @@ pub use partition::Requester;
 pub(crate) use replacement::Policy;
 pub(crate) use tags::{Evicted, Flags, MAX_WAYS, Slot, Tags};
 
+use longma_plugin::AccessKind;
+
+/// Why a line is used or filled. Only plug-ins distinguish origins.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// Address of the instruction; 0 if there is none.
+    pub instruction: u64,
+    pub kind: AccessKind,
+}
+
+impl Origin {
+    /// A line that moves here from a cache above.
+    pub const WRITE_BACK: Self = Self { instruction: 0, kind: AccessKind::WriteBack };
+    /// An access of a device.
+    pub const DEVICE: Self = Self { instruction: 0, kind: AccessKind::Device };
+
+    /// An access by the instruction at `instruction`.
+    #[inline]
+    pub fn new(kind: Kind, instruction: u64) -> Self {
+        Self { instruction, kind: kind.into() }
+    }
+}
+
 /// A physical line number: the physical address divided by the line length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Line(pub u64);

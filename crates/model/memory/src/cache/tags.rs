@@ -1,7 +1,8 @@
 //! The tag array of a cache. It is packed so that a lookup touches few cache lines of the host.
 
-use super::{Index, Line, Policy};
+use super::{Index, Line, Origin, Policy};
 use crate::host;
+use longma_plugin::{CacheAccess, PluginError};
 
 /// State bits of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,6 +94,11 @@ const FEW_WAYS: usize = 4;
 
 /// Number of digests compared at a time.
 const LANES: usize = 8;
+
+/// An access as plug-ins observe it.
+fn access(set: usize, line: Line, Origin { instruction, kind }: Origin) -> CacheAccess {
+    CacheAccess { set: set as u32, line: line.0, instruction, kind }
+}
 
 /// A 16-bit hash of the line number. Never 0, which marks an empty way. Equal lines have equal digests.
 #[inline]
@@ -276,16 +282,39 @@ impl Tags {
         }
     }
 
+    /// Why the replacement policy has failed; `None` if it has not.
+    pub fn failure(&self) -> Option<&PluginError> {
+        self.policy.failure()
+    }
+
     /// Records a use of the line in `slot` for the replacement policy.
     #[inline]
-    pub fn touch(&mut self, slot: Slot) {
+    pub fn touch(&mut self, slot: Slot, origin: Origin) {
+        if let Policy::Plugin(_) = self.policy {
+            return self.touch_plugin(slot, origin);
+        }
         let from = slot.set as usize * self.stride;
         self.policy.touched(&mut self.ages[from..from + self.stride], slot.way as usize);
     }
 
+    #[cold]
+    #[inline(never)]
+    fn touch_plugin(&mut self, slot: Slot, origin: Origin) {
+        let line = Line((self.words[self.at(slot)] >> LINE_SHIFT) - 1);
+        if let Policy::Plugin(plugin) = &mut self.policy {
+            plugin.used(slot.way, access(slot.set as usize, line, origin));
+        }
+    }
+
     /// Inserts `line`, which must not be present, into one of the ways in `allowed`. Returns its slot and the line
     /// evicted for it, or `None` if `allowed` is empty.
-    pub fn insert(&mut self, line: Line, flags: Flags, allowed: u64) -> Option<(Slot, Option<Evicted>)> {
+    pub fn insert(
+        &mut self,
+        line: Line,
+        flags: Flags,
+        allowed: u64,
+        origin: Origin,
+    ) -> Option<(Slot, Option<Evicted>)> {
         let set = self.index.set(line);
         let from = set * self.ways;
         let allowed = allowed & self.all_ways();
@@ -294,11 +323,15 @@ impl Tags {
         }
         let empty = self.empty_ways(set) & allowed;
         let ages = &mut self.ages[set * self.stride..(set + 1) * self.stride];
-        let way = match empty {
-            0 => self.policy.victim(&mut ages[..], self.ways, allowed, &mut self.random),
+        let way = match (empty, &mut self.policy) {
+            (0, Policy::Plugin(plugin)) => plugin.victim(allowed, access(set, line, origin)) as usize,
+            (0, policy) => policy.victim(&mut ages[..], self.ways, allowed, &mut self.random),
             _ => empty.trailing_zeros() as usize,
         };
-        self.policy.filled(ages, way);
+        match &mut self.policy {
+            Policy::Plugin(plugin) => plugin.filled(way as u32, access(set, line, origin)),
+            policy => policy.filled(ages, way),
+        }
         self.set_digest(set, way, digest(line));
         let tag = (line.0 + 1) << LINE_SHIFT | u64::from(flags.0);
         let word = std::mem::replace(&mut self.words[from + way], tag);
@@ -328,6 +361,9 @@ impl Tags {
     /// Removes the line in `slot` and returns its flags.
     pub fn remove(&mut self, slot: Slot) -> Flags {
         let at = self.at(slot);
+        if let Policy::Plugin(plugin) = &mut self.policy {
+            plugin.removed(slot.set, slot.way);
+        }
         self.set_digest(slot.set as usize, slot.way as usize, 0);
         if !self.wide_sharers.is_empty() {
             self.wide_sharers[at] = 0;

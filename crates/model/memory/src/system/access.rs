@@ -5,7 +5,7 @@
 
 use super::MemorySystem;
 use super::private::Unit;
-use crate::cache::{Flags, Kind, Line, Slot};
+use crate::cache::{Flags, Kind, Line, Origin, Slot};
 use crate::port::Source;
 use crate::prefetch::{Event, Prefetcher};
 
@@ -20,6 +20,12 @@ pub(super) struct Access {
     pub instruction: u64,
     /// For a further line of an access to several lines: whether an earlier line missed in the first level.
     pub earlier_missed: Option<bool>,
+}
+
+impl Access {
+    fn origin(&self) -> Origin {
+        Origin::new(self.kind, self.instruction)
+    }
 }
 
 /// Bytes of a store that is written through: a register.
@@ -80,7 +86,7 @@ impl MemorySystem {
     fn hit(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
         let l1 = self.cores[core].level1(unit);
-        l1.tags.touch(slot);
+        l1.tags.touch(slot, access.origin());
         if !l1.tags.flags(slot).has(Flags::WRITABLE)
             && let Some(ready) = self.waits_with_others(core, unit, access, at)
         {
@@ -100,7 +106,7 @@ impl MemorySystem {
         }
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l1.counters.upgrades += 1;
-            let response = self.request(core, line, kind, hit);
+            let response = self.request(core, access, hit);
             (ready, source) = (ready.max(response.ready), response.source);
             self.allow_writing(core, line);
             // Another core can get the line from here only after the write permission has arrived. The core's own loads
@@ -251,7 +257,8 @@ impl MemorySystem {
             self.drop_instructions(core, access.line);
         }
         let l1 = self.cores[core].level1(unit);
-        let Some((slot, evicted)) = l1.tags.insert(access.line, flags, u64::MAX) else { return };
+        let inserted = l1.tags.insert(access.line, flags, u64::MAX, access.origin());
+        let Some((slot, evicted)) = inserted else { return };
         let number = l1.tags.number(slot);
         (l1.ready[number], l1.writable_at[number]) = (ready, ready);
         if access.virtual_line == BY_HARDWARE {
@@ -271,14 +278,14 @@ impl MemorySystem {
         if unit == Unit::Fetch {
             self.flush_data(core, line, at);
         }
-        let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
+        let Some(l2) = &mut self.cores[core].second else { return self.request(core, access, at) };
         l2.counters.access(kind);
         if let Some(slot) = l2.tags.find(line) {
             return self.hit_level2(core, unit, access, slot, at);
         }
         l2.counters.miss(kind);
         let start = if self.path.timing { l2.registers.start(at) } else { at };
-        let mut response = self.request(core, line, kind, start);
+        let mut response = self.request(core, access, start);
         let timing = self.path.timing;
         let Some(l2) = &mut self.cores[core].second else { return response };
         if timing {
@@ -288,7 +295,7 @@ impl MemorySystem {
         }
         let mut flags = response.flags;
         if !l2.takes_victims() {
-            self.fill_level2(core, line, flags, at, response.ready);
+            self.fill_level2(core, access, flags, at, response.ready);
             // The second level remains responsible for the write-back; the first level only gets the write permission.
             flags = flags.without(Flags::DIRTY);
         }
@@ -300,8 +307,8 @@ impl MemorySystem {
 
     fn hit_level2(&mut self, core: usize, unit: Unit, access: Access, slot: Slot, at: u64) -> LineResult {
         let Access { line, kind, .. } = access;
-        let Some(l2) = &mut self.cores[core].second else { return self.request(core, line, kind, at) };
-        l2.tags.touch(slot);
+        let Some(l2) = &mut self.cores[core].second else { return self.request(core, access, at) };
+        l2.tags.touch(slot, access.origin());
         let mut flags = l2.tags.flags(slot);
         let (mut ready, mut waited_until) = (at + l2.latency, at);
         let mut source = Source::Level2;
@@ -328,7 +335,7 @@ impl MemorySystem {
         let moves = l2.takes_victims() && !(unit == Unit::Fetch && flags.has(Flags::DIRTY));
         if kind.writes() && !flags.has(Flags::WRITABLE) {
             l2.counters.upgrades += 1;
-            let response = self.request(core, line, kind, ready);
+            let response = self.request(core, access, ready);
             if response.waited_until > ready {
                 waited_until = response.waited_until;
             }
@@ -352,7 +359,8 @@ impl MemorySystem {
     }
 
     /// Inserts a line requested at `at` into a second-level cache that also holds the lines of the first level.
-    fn fill_level2(&mut self, core: usize, line: Line, flags: Flags, at: u64, ready: u64) {
+    fn fill_level2(&mut self, core: usize, access: Access, flags: Flags, at: u64, ready: u64) {
+        let line = access.line;
         let Some(l2) = &mut self.cores[core].second else { return };
         if let Some(slot) = l2.tags.find(line) {
             l2.tags.add_flags(slot, flags.state());
@@ -361,7 +369,7 @@ impl MemorySystem {
         if l2.prefetcher.is_some() {
             l2.in_flight.record(line, at, ready);
         }
-        if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX) {
+        if let Some((_, Some(evicted))) = l2.tags.insert(line, flags, u64::MAX, access.origin()) {
             l2.counters.evicted(evicted.flags);
             self.evicted_from_level2(core, evicted.line, evicted.flags.state(), ready);
         }
@@ -454,13 +462,14 @@ impl MemorySystem {
                 continue;
             }
             l2.counters.prefetched += 1;
-            let mut response = self.request(core, *line, Kind::Prefetch, at);
+            let prefetch = Access { line: *line, kind: Kind::Prefetch, ..access };
+            let mut response = self.request(core, prefetch, at);
             if let Some(l2) = &mut self.cores[core].second
                 && timing
             {
                 response.ready += l2.registers.hold(at, response.waited_until, response.ready);
             }
-            self.fill_level2(core, *line, response.flags.with(Flags::PREFETCHED), at, response.ready);
+            self.fill_level2(core, prefetch, response.flags.with(Flags::PREFETCHED), at, response.ready);
         }
     }
 }

@@ -19,9 +19,11 @@ use crate::interconnect::{BUCKET, Endpoint, Interconnect, MAX_SKEW};
 use crate::placement::{AddressSpaces, FrameOrder, SpaceId};
 use crate::prefetch::Prefetcher;
 use crate::translation::Tlbs;
+use longma_plugin::{CacheShape, PluginError};
 use longma_sim::{Clock, Duration, Resource};
 use longma_topology::parts::{
-    Cache, CacheKind, Coherence, Inclusion, LEVEL1_CYCLES, LINE_BYTES, TlbRefill, WritePolicy,
+    self, Cache, CacheKind, Coherence, Inclusion, LEVEL1_CYCLES, LINE_BYTES, PrefetcherKind, Replacement,
+    TlbRefill, WritePolicy,
 };
 use longma_topology::units::{Frequency, Latency};
 use longma_topology::{CoreInstance, HostInstance, Machine};
@@ -63,6 +65,11 @@ struct Stack {
     shared: Option<usize>,
 }
 
+fn has_plugin(cache: &Cache) -> bool {
+    let is_plugin = |prefetcher: &parts::Prefetcher| prefetcher.kind == PrefetcherKind::Plugin;
+    cache.replacement == Replacement::Plugin || cache.prefetcher.as_ref().is_some_and(is_plugin)
+}
+
 fn impossible(problem: String, help: &str) -> BuildError {
     BuildError::Impossible { what: problem, help: help.into() }
 }
@@ -101,8 +108,19 @@ impl MemorySystem {
         let home = (domains.len() > 1).then(LineTable::default);
         let line_bits = plan.line_bits;
         let contention = Contention::new(cores.len());
-        let (messages, stores) = (Messages::default(), Vec::new());
-        Ok(Self { line_bits, cores, domains, home, path, messages, contention, lead_ps: 0, stores })
+        let has_plugins = (0..instance.caches.len()).any(|cache| has_plugin(plan.cache(cache)));
+        Ok(Self {
+            line_bits,
+            cores,
+            domains,
+            home,
+            path,
+            messages: Messages::default(),
+            contention,
+            lead_ps: 0,
+            stores: Vec::new(),
+            has_plugins,
+        })
     }
 }
 
@@ -188,22 +206,25 @@ impl<'a> Plan<'a> {
         }
         // A different random sequence for each cache.
         let seed = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(instance as u64);
-        Ok(Tags::new(
-            Index::new(cache, bank_bit),
-            ways as usize,
-            Policy::from(cache.replacement),
-            sharers,
-            seed,
-        ))
+        let index = Index::new(cache, bank_bit);
+        let shape =
+            CacheShape { sets: index.sets() as u32, ways: ways as u32, line_bytes: 1 << self.line_bits };
+        let policy = Policy::new(cache, shape)
+            .map_err(|error| self.plugin_error("replacement policy", instance, &error))?;
+        Ok(Tags::new(index, ways as usize, policy, sharers, seed))
     }
 
     fn prefetcher(&self, instance: usize) -> Result<Option<Prefetcher>, BuildError> {
         let page_lines = (self.page_bytes >> self.line_bits).max(1);
         let Some(parameters) = &self.cache(instance).prefetcher else { return Ok(None) };
-        Prefetcher::new(parameters, 1 << self.line_bits, page_lines).map(Some).map_err(|error| {
-            let what = format!("the plug-in of cache `{}`", self.host.caches[instance].cache);
-            impossible(what, &error.to_string())
-        })
+        Prefetcher::new(parameters, 1 << self.line_bits, page_lines)
+            .map(Some)
+            .map_err(|error| self.plugin_error("prefetcher", instance, &error))
+    }
+
+    fn plugin_error(&self, role: &str, instance: usize, error: &PluginError) -> BuildError {
+        let what = format!("the {role} of cache `{}` cannot run", self.host.caches[instance].cache);
+        impossible(what, &error.to_string())
     }
 
     /// The latency of `cache` in cycles of `core`; 0 without timing.

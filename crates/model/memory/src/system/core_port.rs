@@ -3,7 +3,7 @@
 use super::MemorySystem;
 use super::access::{Access, LineResult};
 use super::private::{Private, Unit};
-use crate::cache::{Flags, Kind, Line};
+use crate::cache::{Flags, Kind, Line, Origin};
 use crate::placement::SpaceId;
 use crate::port::{Answer, MemoryPort, Source};
 use crate::translation::{Arrival, Found, Side, Translation};
@@ -258,7 +258,7 @@ impl Private {
     /// Answers a first-level hit that does not change the line's state. `None` means that the general path must handle
     /// the access; only the translation has been done.
     fn plain_hit(&mut self, access: &VirtualAccess) -> Option<Answer> {
-        let &VirtualAccess { kind, address, at, .. } = access;
+        let &VirtualAccess { kind, address, instruction, at, .. } = access;
         let unit = access.unit();
         let number = address >> self.page_bits;
         if !access.is_in_one_line(self.line_bits) {
@@ -282,7 +282,7 @@ impl Private {
             return None;
         }
         l1.counters.access(kind);
-        l1.tags.touch(slot);
+        l1.tags.touch(slot, Origin::new(kind, instruction));
         let slot_number = l1.tags.number(slot);
         let (arrives, hit) = (l1.ready[slot_number], at.0 + l1.latency);
         l1.counters.merged += u64::from(arrives > hit);

@@ -7,7 +7,7 @@ use super::MemorySystem;
 use super::domain::Directory;
 use super::path::REQUEST_BYTES;
 use super::probe::{Probe, bits};
-use crate::cache::{Flags, Kind, Line, Requester, Slot};
+use crate::cache::{Flags, Kind, Line, Origin, Requester, Slot};
 use crate::coherence::Holders;
 use crate::interconnect::Endpoint;
 use longma_sim::Time;
@@ -171,7 +171,7 @@ impl MemorySystem {
             home.set(part.line, Holders::new(1 << domain, true));
         }
         let Some(shared) = &mut self.domains[domain].shared else { return at };
-        shared.tags.touch(slot);
+        shared.tags.touch(slot, Origin::DEVICE);
         shared.tags.add_flags(slot, Flags::WRITABLE.with(Flags::DIRTY).with(Flags::DEVICE));
         self.path.device_to_shared(from, shared, part.line, part.bytes, at)
     }
@@ -191,7 +191,7 @@ impl MemorySystem {
             home.set(line, Holders::new(1 << domain, true));
         }
         let flags = Flags::WRITABLE.with(Flags::DIRTY).with(Flags::DEVICE);
-        self.insert_shared(domain, line, flags, ways, at);
+        self.insert_shared(domain, (line, Origin::DEVICE), flags, ways, at);
         let Some(shared) = &mut self.domains[domain].shared else { return at };
         shared.counters.device_fills += 1;
         self.path.device_to_shared(from, shared, line, bytes, at)
@@ -251,7 +251,7 @@ impl MemorySystem {
             self.messages.memory_reads += 1;
             return self.path.device_read_memory(to, node, line, bytes, at);
         };
-        shared.tags.touch(slot);
+        shared.tags.touch(slot, Origin::DEVICE);
         let instance = shared.instance;
         let at = self.path.device_to_shared(to, shared, line, REQUEST_BYTES, at);
         self.path.send(Endpoint::Cache(instance), to, bytes, at) + lookup_ps

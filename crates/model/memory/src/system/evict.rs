@@ -4,7 +4,7 @@
 
 use super::MemorySystem;
 use super::domain::{Directory, Shared};
-use crate::cache::{Evicted, Flags, Line, Requester};
+use crate::cache::{Evicted, Flags, Line, Origin, Requester};
 use longma_topology::parts::Inclusion;
 
 impl MemorySystem {
@@ -36,7 +36,10 @@ impl MemorySystem {
         if !dirty && !l2.takes_victims() {
             return self.evicted_from_core(core, line, flags, at);
         }
-        let Some((_, Some(evicted))) = l2.tags.insert(line, flags.state(), u64::MAX) else { return };
+        let Some((_, Some(evicted))) = l2.tags.insert(line, flags.state(), u64::MAX, Origin::WRITE_BACK)
+        else {
+            return;
+        };
         l2.counters.evicted(evicted.flags);
         self.evicted_from_level2(core, evicted.line, evicted.flags.state(), at);
     }
@@ -117,17 +120,24 @@ impl MemorySystem {
         } else if dirty || (shared.takes_victims() && last) {
             let ways = shared.allowed_ways(Requester::Core(core), line);
             self.path.write_line_to_shared(shared, core, line, at);
-            self.insert_shared(domain, line, flags.state(), ways, at);
+            self.insert_shared(domain, (line, Origin::WRITE_BACK), flags.state(), ways, at);
         } else if last {
             self.evicted_from_domain(domain, line);
         }
     }
 
     /// Inserts a line into the shared cache of `domain`, which must have one, and handles the line evicted for it.
-    pub(super) fn insert_shared(&mut self, domain: usize, line: Line, flags: Flags, ways: u64, at: u64) {
+    pub(super) fn insert_shared(
+        &mut self,
+        domain: usize,
+        (line, origin): (Line, Origin),
+        flags: Flags,
+        ways: u64,
+        at: u64,
+    ) {
         let line_bits = self.line_bits;
         let Some(shared) = &mut self.domains[domain].shared else { return };
-        let Some((slot, evicted)) = shared.tags.insert(line, flags, ways) else {
+        let Some((slot, evicted)) = shared.tags.insert(line, flags, ways, origin) else {
             // Every way is locked.
             shared.counters.removed(flags);
             return;

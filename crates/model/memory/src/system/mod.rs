@@ -58,6 +58,8 @@ pub struct MemorySystem {
     lead_ps: u64,
     /// Virtual address ranges of in-core stores.
     stores: Vec<StoreWindow>,
+    /// Whether any cache has a plug-in.
+    has_plugins: bool,
 }
 
 /// A range of virtual addresses that maps to an in-core store (scratchpad).

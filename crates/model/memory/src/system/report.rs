@@ -1,8 +1,12 @@
 //! Statistics and traffic measurement of a memory system.
 
-use super::{MemorySystem, path::Detail, private::Private};
+use super::MemorySystem;
+use super::domain::Domain;
+use super::path::Detail;
+use super::private::{Level1, Level2, Private};
 use crate::cache::{Counters, Flags, Line, Tags};
 use crate::prefetch::Prefetcher;
+use longma_plugin::PluginError;
 use longma_sim::{Duration, Resource, Statistics, StatisticsError, Time};
 
 /// Counts of messages between caches, directories and memory.
@@ -104,18 +108,16 @@ impl MemorySystem {
     /// # Errors
     /// If a plug-in has failed, or a name is already in use.
     pub fn report(&self, statistics: &mut Statistics, elapsed: Duration) -> Result<(), StatisticsError> {
-        self.check_plugins()?;
         for (number, core) in self.cores.iter().enumerate() {
             let unit = if core.fetch.is_some() { "l1d" } else { "l1" };
-            let unused = unused_prefetches(&core.data.prefetcher, &core.data.tags);
-            core.data.counters.report(&format!("core{number}.{unit}"), "cycles", unused, statistics)?;
-            if let Some(fetch) = &core.fetch {
-                let unused = unused_prefetches(&fetch.prefetcher, &fetch.tags);
-                fetch.counters.report(&format!("core{number}.l1i"), "cycles", unused, statistics)?;
+            for (name, level1) in [(unit, Some(&core.data)), ("l1i", core.fetch.as_ref())] {
+                let Some(Level1 { counters, prefetcher, tags, .. }) = level1 else { continue };
+                let name = format!("core{number}.{name}");
+                report_cache(&name, "cycles", (counters, prefetcher, tags), statistics)?;
             }
-            if let Some(second) = &core.second {
-                let unused = unused_prefetches(&second.prefetcher, &second.tags);
-                second.counters.report(&format!("core{number}.l2"), "cycles", unused, statistics)?;
+            if let Some(Level2 { counters, prefetcher, tags, .. }) = &core.second {
+                let name = format!("core{number}.l2");
+                report_cache(&name, "cycles", (counters, prefetcher, tags), statistics)?;
             }
             core.tlbs.report(statistics, &format!("core{number}"))?;
         }
@@ -125,8 +127,8 @@ impl MemorySystem {
                 1 => format!("l{}", shared.level),
                 _ => format!("l{}-{number}", shared.level),
             };
-            let unused = unused_prefetches(&shared.prefetcher, &shared.tags);
-            shared.counters.report(&name, "ps", unused, statistics)?;
+            let cache = (&shared.counters, &shared.prefetcher, &shared.tags);
+            report_cache(&name, "ps", cache, statistics)?;
             if self.path.timing {
                 for (bank, part) in shared.banks.iter().enumerate() {
                     part.port.report(statistics, &format!("{name}.bank{bank}"), elapsed)?;
@@ -142,28 +144,22 @@ impl MemorySystem {
         Ok(())
     }
 
-    /// Returns the failure of a plug-in, if one has failed.
-    fn check_plugins(&self) -> Result<(), StatisticsError> {
-        let of_core = |core: &Private| {
-            let levels = [Some(&core.data.prefetcher), core.fetch.as_ref().map(|fetch| &fetch.prefetcher)];
-            let second = core.second.as_ref().map(|second| &second.prefetcher);
-            levels.into_iter().chain([second]).flatten().find_map(failure)
-        };
-        let cores =
-            self.cores.iter().enumerate().find_map(|(n, core)| Some((format!("core {n}"), of_core(core)?)));
-        let failed = cores.or_else(|| {
-            let shared = self.domains.iter().filter_map(|domain| domain.shared.as_ref());
-            shared
-                .map(|shared| &shared.prefetcher)
-                .find_map(failure)
-                .map(|error| ("a shared cache".into(), error))
-        });
-        match failed {
-            None => Ok(()),
-            Some((place, error)) => {
-                Err(StatisticsError::Failed(format!("the prefetcher of {place} has failed: {error}")))
-            }
+    /// Whether a plug-in has failed, so that [`report`](Self::report) will fail.
+    pub fn plugin_failed(&self) -> bool {
+        if !self.has_plugins {
+            return false;
         }
+        let of = |prefetcher: &Option<Prefetcher>, tags: &Tags| failure(prefetcher, tags).is_some();
+        let of_core = |core: &Private| {
+            let level1 = |level1: &Level1| of(&level1.prefetcher, &level1.tags);
+            level1(&core.data)
+                || core.fetch.as_ref().is_some_and(level1)
+                || core.second.as_ref().is_some_and(|second| of(&second.prefetcher, &second.tags))
+        };
+        let of_shared = |domain: &Domain| {
+            domain.shared.as_ref().is_some_and(|shared| of(&shared.prefetcher, &shared.tags))
+        };
+        self.cores.iter().any(of_core) || self.domains.iter().any(of_shared)
     }
 
     /// Changes the level of detail, up to the one the system was built with. Cache warm-up needs no times.
@@ -198,9 +194,29 @@ pub(super) fn unused_prefetches(prefetcher: &Option<Prefetcher>, tags: &Tags) ->
     tags.lines().filter(|(_, slot)| tags.flags(*slot).has(Flags::PREFETCHED)).count() as u64
 }
 
-/// Why a prefetcher has stopped predicting; `None` if it has not.
-fn failure(prefetcher: &Option<Prefetcher>) -> Option<String> {
-    Some(prefetcher.as_ref()?.failure()?.to_string())
+/// The plug-in of a cache that has failed and why, if one has.
+fn failure<'a>(
+    prefetcher: &'a Option<Prefetcher>,
+    tags: &'a Tags,
+) -> Option<(&'static str, &'a PluginError)> {
+    let failed = prefetcher.as_ref().and_then(Prefetcher::failure).map(|error| ("prefetcher", error));
+    failed.or_else(|| Some(("replacement policy", tags.failure()?)))
+}
+
+/// Adds the statistics of the cache `name`.
+///
+/// # Errors
+/// If a plug-in of the cache has failed, or a name is already in use.
+fn report_cache(
+    name: &str,
+    time_unit: &str,
+    (counters, prefetcher, tags): (&Counters, &Option<Prefetcher>, &Tags),
+    to: &mut Statistics,
+) -> Result<(), StatisticsError> {
+    if let Some((part, error)) = failure(prefetcher, tags) {
+        return Err(StatisticsError::Failed(format!("the {part} of {name} has failed: {error}")));
+    }
+    counters.report(name, time_unit, unused_prefetches(prefetcher, tags), to)
 }
 
 /// The counters of a cache at the start of a region of interest.

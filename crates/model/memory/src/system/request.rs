@@ -5,12 +5,12 @@
 //! and Cache Coherence, 2nd edition, section 8.2. Transactions are atomic, so there are no transient states.
 
 use super::MemorySystem;
-use super::access::LineResult;
+use super::access::{Access, LineResult};
 use super::domain::{Directory, Shared};
 use super::path::waits_until;
 use super::private::Unit;
 use super::probe::{Probe, bits};
-use crate::cache::{Flags, Kind, Line, Requester, Slot};
+use crate::cache::{Flags, Kind, Line, Origin, Requester, Slot};
 use crate::coherence::Holders;
 use crate::interconnect::MAX_SKEW;
 use crate::port::Source;
@@ -23,6 +23,8 @@ pub(super) struct Request {
     pub domain: usize,
     pub line: Line,
     pub kind: Kind,
+    /// Address of the instruction.
+    pub instruction: u64,
 }
 
 /// Progress of a request beyond the private caches.
@@ -44,13 +46,18 @@ impl Request {
     fn may_own(self) -> bool {
         self.kind != Kind::Fetch
     }
+
+    fn origin(self) -> Origin {
+        Origin::new(self.kind, self.instruction)
+    }
 }
 
 impl MemorySystem {
     /// Fetches a line, or write permission for a line that `core` holds, from beyond its private caches.
-    pub(super) fn request(&mut self, core: usize, line: Line, kind: Kind, at: u64) -> LineResult {
+    pub(super) fn request(&mut self, core: usize, access: Access, at: u64) -> LineResult {
         let domain = self.cores[core].domain;
-        let request = Request { core, domain, line, kind };
+        let Access { line, kind, instruction, .. } = access;
+        let request = Request { core, domain, line, kind, instruction };
         let clock = self.cores[core].clock;
         let start = self.path.time(clock, at);
         let slot = self.domains[domain].shared.as_ref().and_then(|shared| shared.tags.find(line));
@@ -75,13 +82,13 @@ impl MemorySystem {
     }
 
     fn request_inclusive(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
-        let Request { core, domain, line, kind } = request;
+        let Request { core, domain, line, kind, .. } = request;
         let line_bits = self.line_bits;
         // Only domains with an inclusive shared cache keep their directory in its tags.
         let Some(shared) = &mut self.domains[domain].shared else { return self.fetch_line(request, at) };
         shared.counters.access(kind);
         if let Some(slot) = slot {
-            let usable_at = shared.use_line(slot, line, at, line_bits);
+            let usable_at = shared.use_line(slot, request, at, line_bits);
             let progress = self.hit_inclusive(request, slot, usable_at);
             return Progress {
                 waited_until: progress.waited_until.max(waits_until(at, usable_at)),
@@ -96,7 +103,7 @@ impl MemorySystem {
         let Some(shared) = &mut self.domains[domain].shared else { return progress };
         shared.hold_register(line, at, start, &mut progress, self.path.timing);
         let ways = shared.allowed_ways(Requester::Core(core), line);
-        self.insert_shared(domain, line, fill_flags, ways, progress.at);
+        self.insert_shared(domain, (line, request.origin()), fill_flags, ways, progress.at);
         let bit = self.cores[core].bit;
         if let Some(shared) = &mut self.domains[domain].shared {
             shared.in_flight.record(line, at, progress.at);
@@ -109,7 +116,7 @@ impl MemorySystem {
     }
 
     fn hit_inclusive(&mut self, request: Request, slot: Slot, at: u64) -> Progress {
-        let Request { core, domain, line, kind } = request;
+        let Request { core, domain, line, kind, .. } = request;
         let Some(shared) = &self.domains[domain].shared else { return self.fetch_line(request, at) };
         let own_bit = 1u64 << self.cores[core].bit;
         let mut source = level_source(shared);
@@ -177,7 +184,7 @@ impl MemorySystem {
     }
 
     fn request_separate(&mut self, request: Request, slot: Option<Slot>, at: u64) -> Progress {
-        let Request { core, domain, line, kind } = request;
+        let Request { core, domain, line, kind, .. } = request;
         let own_bit = 1u64 << self.cores[core].bit;
         let Directory::Separate(table) = &self.domains[domain].directory else {
             return self.fetch_line(request, at);
@@ -192,7 +199,7 @@ impl MemorySystem {
         if let Some(shared) = &mut part.shared {
             shared.counters.access(kind);
             match slot {
-                Some(slot) => at = shared.use_line(slot, line, at, line_bits),
+                Some(slot) => at = shared.use_line(slot, request, at, line_bits),
                 None => shared.counters.miss(kind),
             }
         }
@@ -267,7 +274,7 @@ impl MemorySystem {
             (Some(shared), Some(slot)) => shared.tags.add_flags(slot, dirty),
             (Some(shared), None) => {
                 let ways = shared.allowed_ways(Requester::Core(core), line);
-                self.insert_shared(domain, line, dirty, ways, at);
+                self.insert_shared(domain, (line, Origin::WRITE_BACK), dirty, ways, at);
             }
             (None, _) => self.write_to_memory(domain, line, at),
         }
@@ -307,7 +314,7 @@ impl MemorySystem {
         if !shared.takes_victims() {
             let ways = shared.allowed_ways(Requester::Core(core), line);
             shared.in_flight.record(line, at, progress.at);
-            self.insert_shared(domain, line, progress.flags.state(), ways, progress.at);
+            self.insert_shared(domain, (line, request.origin()), progress.flags.state(), ways, progress.at);
         }
         progress
     }
@@ -372,7 +379,7 @@ impl MemorySystem {
             let ways = shared.allowed_ways(Requester::Core(core), *line);
             self.insert_shared(
                 domain,
-                *line,
+                (*line, prefetch.origin()),
                 response.flags.state().with(Flags::PREFETCHED),
                 ways,
                 response.at,
@@ -388,8 +395,9 @@ fn level_source(shared: &Shared) -> Source {
 
 impl Shared {
     /// Records a use of the line in `slot` by a core. Returns the time at which its data is available.
-    fn use_line(&mut self, slot: Slot, line: Line, at: u64, line_bits: u32) -> u64 {
-        self.tags.touch(slot);
+    fn use_line(&mut self, slot: Slot, request: Request, at: u64, line_bits: u32) -> u64 {
+        let line = request.line;
+        self.tags.touch(slot, request.origin());
         self.lock_if_inside(slot, line, line_bits);
         let flags = self.tags.flags(slot);
         self.tags.set_flags(slot, flags.without(Flags::PREFETCHED.with(Flags::DEVICE)));

@@ -12,6 +12,8 @@ mod two_level;
 
 use crate::model_error::ModelError;
 pub(crate) use indirect::IndirectTargets;
+use longma_plugin::{DirectionPlugin, PluginError, PredictorSizes};
+use longma_topology::Module;
 use longma_topology::parts::Predictor;
 pub(crate) use targets::{ReturnStack, TargetBuffer};
 
@@ -60,16 +62,23 @@ enum Kind {
     Tournament(tournament::Tournament),
     Perceptron(perceptron::Perceptron),
     Tage(Box<tage::Tage>),
+    Plugin(Box<DirectionPlugin>),
+}
+
+/// The sizes of the tables of a plug-in.
+fn sizes(entries: Option<u32>, history: Option<u32>) -> PredictorSizes {
+    PredictorSizes { entries: entries.unwrap_or(0), history: history.unwrap_or(0) }
 }
 
 impl Direction {
     /// Creates a predictor with `table_entries` counters and `history_bits` branches of history, if the kind of
-    /// predictor uses them.
+    /// predictor uses them. `module` is that of a plug-in.
     ///
     /// # Errors
-    /// If the table is too large.
+    /// If the table is too large, or the plug-in cannot be used.
     pub fn new(
         kind: Predictor,
+        module: Option<&Module>,
         table_entries: Option<u32>,
         history_bits: Option<u32>,
     ) -> Result<Self, ModelError> {
@@ -87,6 +96,11 @@ impl Direction {
             Predictor::Tournament => Kind::Tournament(tournament::Tournament::new(entries, history_bits)),
             Predictor::Perceptron => Kind::Perceptron(perceptron::Perceptron::new(entries, history_bits)),
             Predictor::Tage => Kind::Tage(Box::new(tage::Tage::new(entries, history_bits))),
+            Predictor::Plugin => {
+                let bytes = module.map_or(&[][..], Module::bytes);
+                let plugin = DirectionPlugin::new(bytes, sizes(table_entries, history_bits));
+                Kind::Plugin(Box::new(plugin.map_err(ModelError::Predictor)?))
+            }
         }))
     }
 
@@ -101,8 +115,26 @@ impl Direction {
             Kind::Tournament(p) => p.resolve(outcome),
             Kind::Perceptron(p) => p.resolve(outcome),
             Kind::Tage(p) => p.resolve(outcome),
+            Kind::Plugin(p) => p.resolve(outcome.address, outcome.target, outcome.taken),
         }
     }
+
+    /// Why a plug-in has failed; `None` if it has not.
+    pub fn failure(&self) -> Option<&PluginError> {
+        match &self.0 {
+            Kind::Plugin(plugin) => plugin.failure(),
+            _ => None,
+        }
+    }
+}
+
+/// The predictor that has failed and why, if one has: only plug-ins can.
+pub(crate) fn failure<'a>(
+    direction: &'a Direction,
+    indirect: &'a IndirectTargets,
+) -> Option<(&'static str, &'a PluginError)> {
+    let failed = direction.failure().map(|error| ("branch predictor", error));
+    failed.or_else(|| Some(("predictor of indirect targets", indirect.failure()?)))
 }
 
 /// A table of two-bit counters. Its size is a power of two.

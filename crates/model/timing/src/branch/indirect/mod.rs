@@ -7,6 +7,8 @@ use super::TargetBuffer;
 use super::targets::{WAYS, word};
 use crate::model_error::ModelError;
 use ittage::Ittage;
+use longma_plugin::{PluginError, TargetPlugin};
+use longma_topology::Module;
 use longma_topology::parts::{IndirectPredictor, MAX_INDIRECT_ENTRIES};
 use target_cache::TargetCache;
 
@@ -22,19 +24,22 @@ enum Kind {
     LastTarget(TargetBuffer),
     TargetCache(TargetCache),
     Ittage(Box<Ittage>),
+    Plugin(Box<TargetPlugin>),
 }
 
 impl IndirectTargets {
     /// Creates a predictor with at most `entries` targets, selected by a history of the given length if the kind of
-    /// predictor uses one.
+    /// predictor uses one. `module` is that of a plug-in.
     ///
     /// # Errors
-    /// If a number is out of range.
+    /// If a number is out of range, or the plug-in cannot be used.
     pub fn new(
         kind: IndirectPredictor,
+        module: Option<&Module>,
         entries: Option<u32>,
         history: Option<u32>,
     ) -> Result<Self, ModelError> {
+        let sizes = super::sizes(entries, history);
         let entries = entries.unwrap_or(DEFAULT_ENTRIES);
         in_range("indirect_entries", entries, 1, MAX_INDIRECT_ENTRIES)?;
         let history = match kind.history() {
@@ -49,6 +54,10 @@ impl IndirectTargets {
             IndirectPredictor::LastTarget => Kind::LastTarget(TargetBuffer::new(entries)),
             IndirectPredictor::TargetCache => Kind::TargetCache(TargetCache::new(entries, history)),
             IndirectPredictor::Ittage => Kind::Ittage(Box::new(Ittage::new(entries, history))),
+            IndirectPredictor::Plugin => {
+                let plugin = TargetPlugin::new(module.map_or(&[][..], Module::bytes), sizes);
+                Kind::Plugin(Box::new(plugin.map_err(ModelError::IndirectPredictor)?))
+            }
         }))
     }
 
@@ -59,14 +68,25 @@ impl IndirectTargets {
             Kind::LastTarget(buffer) => buffer.resolve(branch, target),
             Kind::TargetCache(cache) => cache.resolve(branch, target),
             Kind::Ittage(predictor) => predictor.resolve(branch, target),
+            Kind::Plugin(plugin) => plugin.resolve(branch, target),
         }
     }
 
-    /// Adds the outcome of a conditional branch to the history, if the predictor uses it.
+    /// Adds the outcome of the conditional branch at `address` to the history, if the predictor uses it.
     #[inline]
-    pub fn note_conditional(&mut self, taken: bool) {
-        if let Kind::Ittage(predictor) = &mut self.0 {
-            predictor.note_conditional(taken);
+    pub fn note_conditional(&mut self, address: u64, taken: bool) {
+        match &mut self.0 {
+            Kind::Ittage(predictor) => predictor.note_conditional(taken),
+            Kind::Plugin(plugin) => plugin.note_conditional(address, taken),
+            Kind::LastTarget(_) | Kind::TargetCache(_) => {}
+        }
+    }
+
+    /// Why a plug-in has failed; `None` if it has not.
+    pub fn failure(&self) -> Option<&PluginError> {
+        match &self.0 {
+            Kind::Plugin(plugin) => plugin.failure(),
+            _ => None,
         }
     }
 }
