@@ -21,10 +21,12 @@ pub enum StopReason {
     MaxTime,
     /// The program cannot be sampled.
     NotSampled,
+    /// A plug-in has failed, so that there will be no result.
+    PluginFailed,
 }
 
 impl StopReason {
-    const ALL: [Self; 3] = [Self::MaxInstructions, Self::MaxTime, Self::NotSampled];
+    const ALL: [Self; 4] = [Self::MaxInstructions, Self::MaxTime, Self::NotSampled, Self::PluginFailed];
 }
 
 impl fmt::Display for StopReason {
@@ -33,6 +35,7 @@ impl fmt::Display for StopReason {
             Self::MaxInstructions => "the instructions of --max-instructions are executed",
             Self::MaxTime => "the time of --max-time has passed",
             Self::NotSampled => "the program cannot be sampled",
+            Self::PluginFailed => "a plug-in has failed",
         })
     }
 }

@@ -68,6 +68,14 @@ impl TimingSimulation {
         self.keep_interval(time);
     }
 
+    /// Ends the run if a plug-in of the memory system or of core `number` has failed.
+    pub(super) fn check_plugins(&self, number: usize) {
+        let has_failed = self.memory.plugin_failed() || self.cores[number].model.plugin_failed();
+        if let Some(stop) = self.config.limits.stop.as_ref().filter(|_| has_failed) {
+            stop.request(StopReason::PluginFailed);
+        }
+    }
+
     /// Why the run ended before its program, if it did.
     pub fn stopped(&self) -> Option<StopReason> {
         self.config.limits.stop.as_ref()?.reason()

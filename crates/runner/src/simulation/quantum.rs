@@ -79,6 +79,7 @@ impl TimingSimulation {
         self.memory.end_turn(slot.core, time);
         self.end = self.end.max(time);
         self.check_limits(time);
+        self.check_plugins(slot.core);
         if let Some(timeline) = &mut self.config.timeline {
             self.devices.take_activity(time).iter().for_each(|slice| timeline.device(slice));
             timeline.link_frames(slot, &self.devices.take_reported_frames(slot.start));
