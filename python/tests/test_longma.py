@@ -90,6 +90,27 @@ class Programs(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "there are: functional, cache, timing"):
             longma.run(GUESTS / "queens", level="exact")
 
+    def test_a_run_uses_plug_ins(self):
+        machine = longma.Machine("loongson-3a5000")
+        samples = ROOT / "crates/model/plugin/samples"
+        own = machine.edit(
+            {
+                "caches.l1d.replacement": "plugin",
+                "caches.l1d.replacement_module": str(samples / "lru.wasm"),
+                "cores.la464.branch.predictor": "plugin",
+                "cores.la464.branch.predictor_module": str(samples / "gshare.wasm"),
+            }
+        )
+        built_in = machine.edit({"caches.l1d.replacement": "lru", "cores.la464.branch.predictor": "gshare"})
+        runs = [longma.run(GUESTS / "queens", "6", machine=m, level="timing") for m in (own, built_in, machine)]
+        results = [run.statistics["statistics"] for run in runs]
+        self.assertEqual(results[0], results[1])
+        self.assertNotEqual(results[0], results[2])
+        # The machine contains the modules and needs no other file.
+        self.assertEqual(longma.Machine.parse(own.to_toml()), own)
+        with self.assertRaisesRegex(ValueError, "needs its `replacement_module`"):
+            machine.caches.l1d.replacement = "plugin"
+
     def test_a_host_that_is_short_of_memory_raises(self):
         with limited("-v 4000000"), self.assertRaisesRegex(longma.HostFault, "ulimit -v"):
             longma.run(GUESTS / "queens", "5", timeout=60)
