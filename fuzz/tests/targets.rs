@@ -110,7 +110,7 @@ macro_rules! targets {
 
 targets! {
     affinity_files affinity_texts bundle champsim channel_frames checkpoint cpu_set debian_package decode disk_image elf execute
-    kept_translations machine_file network placement reliable share_requests system topic_frames translate via_letters zoned_file
+    kept_translations machine_file network placement plugin_module reliable share_requests system topic_frames translate via_letters zoned_file
     zoned_map zoned_requests zoned_runs
 }
 
