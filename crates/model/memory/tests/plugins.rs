@@ -141,11 +141,15 @@ fn the_sample_policies_have_the_results_of_the_built_in_ones_in_every_cache() {
     ];
     for (policy, module) in samples {
         for cache in ["l1i", "l1d", "l2", "l3"] {
-            // A large cache is made small, so that it evicts lines.
-            let size = if cache == "l3" { "size = \"256 KiB\"\n" } else { "" };
-            let mut own = with_policy(("zns-host", cache), &format!("{size}{POLICY}"), module).unwrap();
-            let built_in = format!("{size}replacement = \"{policy}\"");
-            let mut built_in = with_policy(("zns-host", cache), &built_in, module).unwrap();
+            // Caches are made small, so that the last one evicts lines.
+            let (size, above) = match cache {
+                "l3" => ("size = \"64 KiB\"\n", "\n[caches.l2]\nsize = \"64 KiB\""),
+                _ => ("", ""),
+            };
+            let place = ("zns-host", cache);
+            let mut own = with_policy(place, &format!("{size}{POLICY}{above}"), module).unwrap();
+            let built_in = format!("{size}replacement = \"{policy}\"{above}");
+            let mut built_in = with_policy(place, &built_in, module).unwrap();
             let own = statistics(&mut own).unwrap();
             assert_eq!(own, statistics(&mut built_in).unwrap(), "{policy}, {cache}");
             let name = if cache == "l3" { "l3.evictions".into() } else { format!("core0.{cache}.evictions") };
