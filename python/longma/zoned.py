@@ -340,7 +340,10 @@ class Store(_Reader, MutableMapping[bytes, bytes]):
         return json.loads(self._native.statistics())
 
     def close(self) -> None:
-        """Writes a checkpoint and closes the file, with all iterators, snapshots and transactions."""
+        """Writes a checkpoint and closes the file, with all iterators, snapshots and transactions.
+
+        Raises StoreError if another thread is still in a call; the checkpoint is written then.
+        """
         self._native.close()
 
     def __enter__(self) -> Store:

@@ -137,12 +137,19 @@ impl NativeStore {
         py.detach(move || work(&store)).map_err(raised)
     }
 
-    fn remember(&self, open: Weak<dyn Close>) {
+    /// Has the store close this object first. Fails if another thread has closed the store meanwhile.
+    fn remember<T: Send + 'static>(&self, py: Python<'_>, open: &Arc<Open<T>>) -> PyResult<()> {
         let mut all = self.open.lock().ignore_poison();
         if all.len() == all.capacity() {
             all.retain(|open| open.strong_count() > 0);
         }
-        all.push(open);
+        all.push(Arc::downgrade(open) as Weak<dyn Close>);
+        drop(all);
+        if self.store.lock().ignore_poison().is_none() {
+            py.detach(|| open.close());
+            return Err(closed());
+        }
+        Ok(())
     }
 }
 
@@ -244,13 +251,13 @@ impl NativeStore {
 
     fn snapshot(&self, py: Python<'_>) -> PyResult<NativeSnapshot> {
         let open = Open::new(self.with(py, |store| Ok(store.snapshot()))?);
-        self.remember(Arc::downgrade(&open) as Weak<dyn Close>);
+        self.remember(py, &open)?;
         Ok(NativeSnapshot(open))
     }
 
     fn transaction(&self, py: Python<'_>) -> PyResult<NativeTransaction> {
         let open = Open::new(self.with(py, |store| Ok(store.transaction()))?);
-        self.remember(Arc::downgrade(&open) as Weak<dyn Close>);
+        self.remember(py, &open)?;
         Ok(NativeTransaction(open))
     }
 
@@ -426,8 +433,8 @@ impl NativeSnapshot {
         self.0.with(py, |snapshot| snapshot.backup(&path))
     }
 
-    fn close(&self) {
-        self.0.close();
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
     }
 }
 
@@ -480,7 +487,7 @@ impl NativeTransaction {
         Ok((applied.inserted, applied.updated, applied.deleted))
     }
 
-    fn close(&self) {
-        self.0.close();
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
     }
 }

@@ -86,6 +86,7 @@ fn a_profile_for_pprof_has_lines_inlined_functions_and_threads() {
     for compiler in ["cc", "aarch64-linux-gnu-gcc"] {
         let program = folder.path().join(compiler);
         if !compile(compiler, INLINED, &program) {
+            assert_ne!(compiler, "cc", "the program does not compile");
             continue;
         }
         let output = finish(longma_run().arg("--stacks-out").arg(&out).arg(&program));

@@ -103,8 +103,8 @@ impl SourceLines {
 /// The lines of an ELF file; `None` if it has none.
 fn parse(bytes: &[u8]) -> Lines {
     let file = object::File::parse(bytes).ok()?;
-    let debug =
-        file.sections().filter(|section| section.name().is_ok_and(|name| name.starts_with(".debug_")));
+    let is_debug = |name: &str| name.starts_with(".debug_") || name.starts_with(".zdebug_");
+    let debug = file.sections().filter(|section| section.name().is_ok_and(is_debug));
     let size = |section: object::Section| Some(section.compressed_data().ok()?.uncompressed_size);
     let total = debug.filter_map(size).fold(0, u64::saturating_add);
     if total == 0 || total > MAX_DWARF_BYTES {

@@ -530,7 +530,9 @@ impl Outcome {
         let result = match simulation.result(self.manifest.clone(), ending, report) {
             Ok(result) => result,
             Err(error) => {
-                messages.line(&format!("longma: no result: {error}; {}", error.advice()));
+                let advice = error.advice();
+                let separator = if advice.is_empty() { "" } else { "; " };
+                messages.line(&format!("longma: no result: {error}{separator}{advice}"));
                 return Err(NotWritten(OWN_FAILURE));
             }
         };

@@ -167,13 +167,18 @@ trait Code {
 }
 
 struct Mapped<'a> {
+    /// The program's file.
+    program: String,
     symbols: &'a Symbols,
     lines: SourceLines,
 }
 
 impl Code for Mapped<'_> {
     fn files(&self) -> Vec<MappedFile<'_>> {
-        self.symbols.mapped_files().collect()
+        let mut files: Vec<_> = self.symbols.mapped_files().collect();
+        // pprof takes the first mapping for the program.
+        files.sort_by_key(|file| file.path != self.program);
+        files
     }
 
     fn function(&self, address: u64) -> CodeLocation {
@@ -189,7 +194,7 @@ impl Code for Mapped<'_> {
 /// and unit `unit`.
 pub fn compressed(report: &Report, period: u64, unit: [&str; 2]) -> Vec<u8> {
     let symbols = report.symbols();
-    let code = Mapped { lines: report.source_lines(&symbols), symbols: &symbols };
+    let code = Mapped { program: report.program(), lines: report.source_lines(&symbols), symbols: &symbols };
     let bytes = profile(&report.address_stacks(), period, unit, code).encode_to_vec();
     let mut compressed = Vec::new();
     let mut gzip = GzEncoder::new(&bytes[..], Compression::default());
@@ -263,8 +268,9 @@ impl Builder {
         }
         let symbol = code.function(address).function;
         let mut frames = code.frames(address);
-        // The symbol names the outermost function, as in the other outputs.
+        // The symbol names the outermost function, as in the other outputs, unless only the debug information has a name.
         match frames.last_mut() {
+            Some(outermost) if outermost.function.is_some() && symbol.starts_with('[') => {}
             Some(outermost) => outermost.function = Some(symbol),
             None => frames.push(SourceFrame { function: Some(symbol), line: None }),
         }

@@ -26,16 +26,26 @@ pub fn demangle(symbol: &str) -> String {
 
 /// Whether `wanted` names the function `function`: by its whole name, without parameters, or without namespaces.
 pub fn is_name_of(wanted: &str, function: &str) -> bool {
-    let mut depth = 0;
-    let parameters = function.char_indices().find(|(_, c)| {
-        depth += i32::from(*c == '<') - i32::from(*c == '>');
-        *c == '(' && depth == 0
-    });
-    let plain = &function[..parameters.map_or(function.len(), |(at, _)| at)];
+    let plain = without_parameters(function);
     let ends = |name: &str| {
         name.strip_suffix(wanted).is_some_and(|before| before.is_empty() || before.ends_with("::"))
     };
     !wanted.is_empty() && (wanted == function || ends(plain) || ends(without_arguments(plain)))
+}
+
+/// A name without its parameters and what follows them.
+fn without_parameters(name: &str) -> &str {
+    let Some(end) = name.rfind(')') else { return name };
+    // The parentheses of an anonymous namespace, an outer function or a template argument.
+    if name[end..].contains("::") || name[end..].contains('>') {
+        return name;
+    }
+    let mut depth = 0;
+    let start = name[..=end].char_indices().rev().find(|(_, c)| {
+        depth += i32::from(*c == ')') - i32::from(*c == '(');
+        depth == 0
+    });
+    start.map_or(name, |(at, _)| &name[..at])
 }
 
 /// A name without the template arguments at its end.
@@ -110,6 +120,9 @@ mod tests {
         for wanted in ["", "sert<long>", "Map", "store"] {
             assert!(!is_name_of(wanted, function), "{wanted}");
         }
+        assert!(is_name_of("f", "(anonymous namespace)::f(int) const"));
+        assert!(is_name_of("A::operator()", "A::operator()(int)"));
+        assert!(is_name_of("visit", "visit(void (*)(int))"));
         assert!(is_name_of("sort", "std::sort<int*>(int*, int*)"));
         assert!(is_name_of("std::sort", "std::sort<int*>(int*, int*)"));
         assert!(is_name_of("[program+0x400]", "[program+0x400]"));

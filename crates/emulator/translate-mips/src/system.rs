@@ -32,6 +32,8 @@ pub enum ResultConversion {
     Flags,
     /// Return this value.
     Replaced(u64),
+    /// Convert the remaining time of select(2).
+    Limit(u64, u64),
     /// Convert the directory entries at this address.
     Entries(u64),
     /// Return the two descriptors at this address as two results.
@@ -153,7 +155,7 @@ impl Call<'_> {
             "pipe2" => call(name, [a, numbers::open_flags(b), 0, 0, 0, 0], ResultConversion::Nothing),
             "getdents" => call("getdents64", [a, b, c, 0, 0, 0], ResultConversion::Entries(b)),
             "dup2" if a as u32 == b as u32 => {
-                call("fcntl", [a, F_GETFD, 0, 0, 0, 0], ResultConversion::Replaced(a))
+                call("fcntl", [a, F_GETFD, 0, 0, 0, 0], ResultConversion::Replaced(u64::from(a as u32)))
             }
             "dup2" => call("dup3", [a, b, 0, 0, 0, 0], ResultConversion::Nothing),
             "dup3" => call(name, [a, b, numbers::open_flags(c), 0, 0, 0], ResultConversion::Nothing),
@@ -419,15 +421,17 @@ impl Call<'_> {
         let timeout_address = self.buffer + 512;
         if limit != 0 {
             let bytes: [u8; 16] = fetch(self.memory, limit)?;
-            let nanoseconds = word(&bytes, 8).checked_mul(1000).ok_or(EINVAL)?;
-            store(self.memory, timeout_address, &[word(&bytes, 0), nanoseconds])?;
+            // More than a million microseconds are seconds, too.
+            let microseconds = word(&bytes, 8) as i64;
+            let seconds = word(&bytes, 0).wrapping_add((microseconds / 1_000_000) as u64);
+            store(self.memory, timeout_address, &[seconds, (microseconds % 1_000_000 * 1000) as u64])?;
         }
-        let limit = if limit == 0 { 0 } else { timeout_address };
-        Ok(SyscallAction::Call(
-            generic("pselect6"),
-            [count, read, write, except, limit, 0],
-            ResultConversion::Nothing,
-        ))
+        let (timeout, conversion) = if limit == 0 {
+            (0, ResultConversion::Nothing)
+        } else {
+            (timeout_address, ResultConversion::Limit(timeout_address, limit))
+        };
+        Ok(SyscallAction::Call(generic("pselect6"), [count, read, write, except, timeout, 0], conversion))
     }
 }
 
@@ -500,6 +504,10 @@ pub fn finish(
             store(memory, to, &[word(&bytes, 0), word(&bytes, 16), half(&bytes, 8).into()])?;
         }
         ResultConversion::Replaced(value) => return Ok((value, None)),
+        ResultConversion::Limit(from, to) => {
+            let left: [u8; 16] = fetch(memory, from)?;
+            store(memory, to, &[word(&left, 0), word(&left, 8) / 1000])?;
+        }
         ResultConversion::Entries(at) => to_older_directory_entries(memory, at, result)?,
         ResultConversion::SocketType(at) => {
             let kind = u64::from(u32::from_le_bytes(fetch(memory, at)?));

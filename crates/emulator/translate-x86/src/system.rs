@@ -286,7 +286,7 @@ impl Call<'_> {
             "pipe" => call("pipe2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),
             "getdents" => call("getdents64", [a, b, c, 0, 0, 0], ResultConversion::Entries(b)),
             "dup2" if a as u32 == b as u32 => {
-                call("fcntl", [a, F_GETFD, 0, 0, 0, 0], ResultConversion::Replaced(a))
+                call("fcntl", [a, F_GETFD, 0, 0, 0, 0], ResultConversion::Replaced(u64::from(a as u32)))
             }
             "dup2" => call("dup3", [a, b, 0, 0, 0, 0], ResultConversion::Nothing),
             "eventfd" => call("eventfd2", [a, 0, 0, 0, 0, 0], ResultConversion::Nothing),

@@ -199,7 +199,15 @@ fn names_one_host<B>(request: &Request<B>) -> bool {
     let mut values = request.headers().get_all(HOST).iter();
     let (Some(host), None) = (values.next(), values.next()) else { return false };
     let authority = Authority::try_from(host.as_bytes());
-    authority.is_ok_and(|authority| !authority.host().is_empty() && !authority.as_str().contains('@'))
+    authority.is_ok_and(|authority| {
+        // Fails for a user before the host.
+        let after_host = authority.as_str().strip_prefix(authority.host());
+        let is_port = |text: &str| {
+            let digits = text.strip_prefix(':').unwrap_or(text);
+            digits.is_empty() || text.starts_with(':') && digits.parse::<u16>().is_ok()
+        };
+        !authority.host().is_empty() && after_host.is_some_and(is_port)
+    })
 }
 
 /// Answers a request. The connection becomes idle when the answer is sent. An error closes the connection.

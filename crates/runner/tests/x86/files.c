@@ -136,7 +136,7 @@ static void times_of_old_calls(void) {
     printf("select: %ld", syscall(SYS_select, 0, NULL, NULL, NULL, &normal));
     printf(", %ld", syscall(SYS_select, 0, NULL, NULL, NULL, &negative));
     printf(" %s\n", strerror(errno));
-    const int left[] = {300000, 800000};
+    const int left[] = {300000, 990000};
     for (int i = 0; i < 2; i++) {
         struct itimerval timer = {.it_value = {9, left[i]}};
         setitimer(ITIMER_REAL, &timer, NULL);

@@ -333,6 +333,8 @@ pub(super) fn setgroups(thread: &mut Thread, [count, list, ..]: Arguments) -> Re
 
 /// What unshare(2) can separate from other threads: CLONE_VM, FS, FILES, SIGHAND, THREAD and SYSVSEM.
 const SHARED_BY_THREADS: u64 = 0x100 | 0x200 | 0x400 | 0x800 | 0x1_0000 | 0x4_0000;
+/// What the kernel refuses to a process with threads: CLONE_VM, SIGHAND and THREAD.
+const ONE_THREAD_ONLY: u64 = 0x100 | 0x800 | 0x1_0000;
 /// CLONE_NEW...
 const NAMESPACES: u64 = 0x2_0000 | 0x7e00_0080;
 
@@ -341,7 +343,11 @@ pub(super) fn unshare(thread: &mut Thread, [flags, ..]: Arguments) -> Returned {
         return Err(EINVAL);
     }
     // Guest threads share all that the emulator's threads share. A single thread shares nothing with another one.
-    let shares = flags & SHARED_BY_THREADS != 0 && thread.process.threads.load(Ordering::Acquire) > 1;
+    let has_threads = thread.process.threads.load(Ordering::Acquire) > 1;
+    if has_threads && flags & ONE_THREAD_ONLY != 0 {
+        return Err(EINVAL);
+    }
+    let shares = has_threads && flags & SHARED_BY_THREADS != 0;
     if shares || flags & NAMESPACES != 0 { Err(Errno(libc::EPERM)) } else { Ok(0) }
 }
 

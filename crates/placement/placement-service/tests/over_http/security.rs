@@ -236,6 +236,8 @@ fn bodies_that_are_not_requests_are_refused_with_the_reason() {
         "host: a b\r\n",
         "host: /v1\r\n",
         "host: u@h\r\n",
+        "host: h:abc\r\n",
+        "host: h:99999\r\n",
         "host: x\r\nhost: x\r\n",
     ] {
         let answer =

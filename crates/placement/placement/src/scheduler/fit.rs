@@ -91,6 +91,7 @@ fn slots(
     }
     slots
 }
+
 /// The number of virtual machines like `demand` that fit on the nodes of `mask` without borrowed memory.
 fn capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u64) -> Capacity {
     let cells = demand.cells as usize;
@@ -105,9 +106,11 @@ fn mixed_capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u6
     let large = demand.cell(0);
     let small = demand.cell(demand.cells - 1);
     let larges = (0..demand.cells).take_while(|at| !demand.is_similar(&demand.cell(*at), &small)).count();
-    if larges == 0 {
+    if larges == 0 || rules.weights.capacity == 0.0 {
         return None;
     }
+    // What only the first virtual node has does not count if others are as large.
+    let large = CellDemand { first: larges == 1, ..large };
     let most_large = slots(rules, host, demand, mask, (&large, &large, 0));
     let mut totals: Vec<Vec<u32>> = vec![Vec::new(); host.nodes.len()];
     for count in 0..=MAX_LARGE_PER_NODE {

@@ -2,7 +2,11 @@
 //!
 //! `c` virtual machines fit if and only if each node can hold `a` large and `b` small virtual nodes with `a + b <= c`,
 //! such that all nodes together hold all large and all small ones: the incidence matrix of this assignment is that of a
-//! network, so such a sum of `c` virtual machines always splits into `c` valid ones.
+//! network, so such a sum of `c` virtual machines always splits into `c` valid ones. The numbers `a` are chosen one
+//! exchange at a time. That is exact if the sizes differ by one unit; otherwise, the number may be one too small.
+
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
 
 /// What the nodes of a host hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,6 +62,31 @@ impl Level<'_> {
             }
         }
         low.saturating_sub(1) as u32
+    }
+}
+
+/// Giving up virtual nodes of a node for large ones.
+#[derive(PartialEq, Eq)]
+struct Exchange {
+    /// Number of large virtual nodes gained.
+    gain: u32,
+    /// Number of virtual nodes given up, at least 1.
+    cost: u32,
+    node: usize,
+}
+
+impl Ord for Exchange {
+    /// By the gain for each virtual node given up.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let product = |gain: u32, cost: u32| u64::from(gain) * u64::from(cost);
+        let by_ratio = product(self.gain, other.cost).cmp(&product(other.gain, self.cost));
+        by_ratio.then(self.node.cmp(&other.node))
+    }
+}
+
+impl PartialOrd for Exchange {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -119,20 +148,26 @@ impl MixedCapacity {
         // A node that holds fewer virtual nodes can hold more large ones. Give up virtual nodes where that gains most large
         // ones for each.
         let mut given_up = vec![0u32; self.totals.len()];
-        while larges < needed_larges && total > needed {
-            let exchange = |node: usize| {
-                let level = level(node);
-                let now = level.most() - given_up[node];
-                let next = level.total(level.larges(now) as usize + 1)?;
-                Some((level.larges(next) - level.larges(now), now - next, node))
-            };
-            let exchanges = (0..self.totals.len()).filter_map(exchange);
-            let affordable = exchanges.filter(|(_, cost, _)| u64::from(*cost) <= total - needed);
-            let best = affordable.max_by(|one, other| (one.0 * other.1).cmp(&(other.0 * one.1)));
-            let Some((gain, cost, node)) = best else { break };
-            given_up[node] += cost;
-            larges += u64::from(gain);
-            total -= u64::from(cost);
+        let exchange = |node: usize, given_up: u32| {
+            let level = level(node);
+            let now = level.most() - given_up;
+            let had = level.larges(now);
+            let next = level.total(had as usize + 1)?;
+            Some(Exchange { gain: level.larges(next) - had, cost: now - next, node })
+        };
+        let mut exchanges: BinaryHeap<_> =
+            (0..self.totals.len()).filter_map(|node| exchange(node, 0)).collect();
+        while larges < needed_larges
+            && let Some(best) = exchanges.pop()
+        {
+            // What is left to give up only shrinks, so this exchange cannot be made later either.
+            if u64::from(best.cost) > total - needed {
+                continue;
+            }
+            given_up[best.node] += best.cost;
+            larges += u64::from(best.gain);
+            total -= u64::from(best.cost);
+            exchanges.extend(exchange(best.node, given_up[best.node]));
         }
         larges >= needed_larges
     }

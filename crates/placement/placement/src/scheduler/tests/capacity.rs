@@ -126,3 +126,29 @@ fn machines_of_unequal_virtual_nodes_fill_hosts_as_far_as_first_fit_and_to_98_pe
         assert!(f64::from(ours) >= 0.98 * f64::from(all), "{nodes} nodes, {sizes:?}: {ours} of {all}");
     }
 }
+
+/// Only the first virtual node needs the local device. The others must still be placed for the capacity.
+#[test]
+fn a_local_device_does_not_hide_the_capacity_for_unequal_virtual_nodes() {
+    const NODES: usize = 4;
+    let devices = vec![DeviceNeed::of_kind(DeviceKind::Gpu, true)];
+    let request = Request { virtual_nodes: Some(3), devices, ..exclusive("vm", 5, 64) };
+    let totals = |free: &u32| (0..=free / 2).map(|a| a + (free - a * 2)).collect();
+    let copies = |free: &[u32]| capacity::mixed_copies(free.iter().map(totals).collect(), 2, 3);
+    let mut random = SplitMix64::new(4244);
+    for _ in 0..40 {
+        let free: Vec<u32> = (0..NODES).map(|_| 2 + random.index(11) as u32).collect();
+        let placement = with_free_cpus(&free, Strategy::Numa).place(&request).unwrap();
+        let mut left = free.clone();
+        placement.cells.iter().for_each(|cell| left[cell.node as usize] -= cell.vcpus);
+        let pairs = (0..NODES - 1).flat_map(|large| (0..NODES - 1).map(move |small| (large, small)));
+        let best = pairs.filter(|(large, small)| large != small).map(|(large, small)| {
+            let mut left = free.clone();
+            left[NODES - 1] -= 2;
+            left[large] -= 2;
+            left[small] -= 1;
+            copies(&left)
+        });
+        assert_eq!(Some(copies(&left)), best.max(), "{free:?}: {:?}", placement.cells);
+    }
+}
