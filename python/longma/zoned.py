@@ -6,8 +6,10 @@ of ``longma zoned`` and of the crate ``longma-zoned``.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from collections.abc import ItemsView as _ItemsView
 from collections.abc import KeysView as _KeysView
@@ -28,16 +30,16 @@ _BATCH = 10_000
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
-def _bytes(size: int | str) -> int:
-    if isinstance(size, int):
-        if not 0 <= size < 1 << 64:
-            raise ValueError(f"{size} is not a size in bytes")
-        return size
-    unit = size.lstrip("0123456789 ")
-    number = size[: len(size) - len(unit)].strip()
-    if unit not in _UNITS or not number:
-        raise ValueError(f"{size!r} is not a size; write it as 268435456 or \"256 MiB\" ({', '.join(_UNITS)})")
-    return int(number) * _UNITS[unit]
+def _bytes(size: int | str, what: str) -> int:
+    if isinstance(size, str) and (parts := re.fullmatch(r"(\d+) ?([KMGT]iB|B)", size)):
+        count = int(parts[1]) * _UNITS[parts[2]]
+    elif isinstance(size, int) and not isinstance(size, bool):
+        count = size
+    else:
+        raise ValueError(f"{what}: {size!r} is not a size; write it as 268435456 or \"256 MiB\" ({', '.join(_UNITS)})")
+    if not 0 < count < 1 << 63:
+        raise ValueError(f"{what}: {size!r} is not a possible size")
+    return count
 
 
 def _key(key: Any) -> bytes:
@@ -50,6 +52,9 @@ def _key(key: Any) -> bytes:
 
 class _Items(_ItemsView[bytes, bytes]):
     _mapping: _Reader
+
+    def __contains__(self, item: object) -> bool:
+        return isinstance(item, tuple) and len(item) == 2 and super().__contains__(item)
 
     def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
         return self._mapping.range()
@@ -109,9 +114,11 @@ class _Reader(Mapping[bytes, bytes]):
 
     @staticmethod
     def _records(pages: Any, first: bytes | None, end: bytes | None, reverse: bool) -> Iterator[tuple[bytes, bytes]]:
-        excluded = False
-        while records := pages.page((first, excluded, end), reverse):
+        # A transaction conflicts with changes of what it has read, so pages begin small.
+        excluded, limit = False, 1
+        while records := pages.page((first, excluded, end), reverse, limit):
             yield from records
+            limit = min(4 * limit, 1 << 20)
             last = records[-1][0]
             if reverse:
                 end = last
@@ -163,14 +170,16 @@ class Snapshot(_Reader):
         if any(dtype.hasobject or not dtype.itemsize for dtype in types):
             raise ValueError("Python objects and types without a size cannot be stored")
         first, end = (None if key is None else _key(key) for key in (first, end))
-        limit = (1 << 63) - 1 if limit is None else limit
+        if limit is not None and limit < 0:
+            raise ValueError(f"{limit} is not a number of records")
+        limit = (1 << 63) - 1 if limit is None else min(limit, (1 << 63) - 1)
         stored = self._native.fixed((first, False, end), types[0].itemsize, types[1].itemsize, limit)
         all_keys, all_values = (np.frombuffer(part, dtype) for part, dtype in zip(stored, types))
         return all_keys, all_values
 
     def backup(self, path: str | os.PathLike[str]) -> int:
         """Writes the snapshot to a new file, which is itself a store. Returns the number of records."""
-        return self._native.backup(path)
+        return _backup(self._native, path)
 
     def __enter__(self) -> Snapshot:
         return self
@@ -182,14 +191,19 @@ class Snapshot(_Reader):
 class Transaction(_Reader, MutableMapping[bytes, bytes]):
     """Sees the store as it was when the transaction began, with its own changes.
 
-    Changes become visible and durable together at :meth:`commit`, which a ``with`` block calls unless it raises.
+    Changes become visible and durable together at :meth:`commit`, which a ``with`` block calls unless it raises. Do not change a transaction
+    while you iterate over it; iterate over ``list(transaction)``.
     """
 
-    def __init__(self, native: _native.NativeTransaction):
-        self._native = native
+    def __init__(self, native: _native.NativeTransaction, limits: tuple[int, int]):
+        self._native, self._limits = native, limits
 
     def __setitem__(self, key: bytes, value: bytes) -> None:
-        self._native.put(_key(key), _key(value))
+        key, value = _key(key), _key(value)
+        for part, data, limit in zip(("key", "value"), (key, value), self._limits):
+            if len(data) > limit:
+                raise ValueError(f"the {part} of {key[:40]!r} has {len(data)} bytes; the store holds {part}s of up to {limit}")
+        self._native.put(key, value)
 
     def __delitem__(self, key: bytes) -> None:
         if key not in self:
@@ -202,6 +216,11 @@ class Transaction(_Reader, MutableMapping[bytes, bytes]):
 
     def __bool__(self) -> bool:
         return any(True for _ in self.range())
+
+    def clear(self) -> None:
+        """Deletes all records."""
+        for key in list(self):
+            self._native.delete(key)
 
     def popitem(self) -> tuple[bytes, bytes]:
         """Removes the last record and returns it."""
@@ -274,7 +293,8 @@ class Store(_Reader, MutableMapping[bytes, bytes]):
 
     def setdefault(self, key: bytes, default: bytes = b"") -> bytes:
         """Returns the value of a key, and sets it to ``default`` first if it is absent, atomically."""
-        swapped, current = self._native.compare_and_swap(_key(key), None, _key(default))
+        default = _key(default)
+        swapped, current = self._native.compare_and_swap(_key(key), None, default)
         return default if swapped else current
 
     def compare_and_swap(self, key: bytes, expected: bytes | None, new: bytes | None) -> bool:
@@ -288,7 +308,7 @@ class Store(_Reader, MutableMapping[bytes, bytes]):
 
     def transaction(self) -> Transaction:
         """Begins a transaction, usually in a ``with`` statement, which commits it."""
-        return Transaction(self._native.transaction())
+        return Transaction(self._native.transaction(), self._native.limits())
 
     def transact(self, work: Callable[[Transaction], _Result]) -> _Result:
         """Runs ``work`` in a transaction and commits it; runs it again after a conflict. Returns what ``work`` returns."""
@@ -329,7 +349,7 @@ class Store(_Reader, MutableMapping[bytes, bytes]):
 
     def backup(self, path: str | os.PathLike[str]) -> int:
         """Writes a backup to a new file, which is itself a store, while others use this one. Returns the number of records."""
-        return self._native.backup(path)
+        return _backup(self._native, path)
 
     def limits(self) -> tuple[int, int]:
         """The maximum lengths of a key and of a value, bytes."""
@@ -357,6 +377,8 @@ def _rows(array: Any, what: str) -> tuple[np.ndarray[Any, Any], int]:
     """The bytes of an array, and the number of bytes in a row."""
     import numpy as np
 
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"the {what} are a masked array; fill it first, such as with filled()")
     array = np.asarray(array)
     if array.dtype.hasobject or array.dtype.kind == "U":
         raise TypeError(f"the {what} are of type {array.dtype}; use numbers, bytes (\"S16\") or a structured type")
@@ -386,5 +408,25 @@ def open(
     :param cache: memory for records and for changes
     :param relaxed: changes become durable at :meth:`Store.sync` instead of at each call; a power cut may lose the newest, a killed process none
     """
-    size = None if capacity is None else _bytes(capacity)
-    return Store(_native.NativeStore(path, size, read_only, _bytes(cache), relaxed))
+    size, memory = None if capacity is None else _bytes(capacity, "capacity"), _bytes(cache, "cache")
+    name = _path(path)
+    if not os.path.exists(name) and (capacity is None or read_only):
+        raise FileNotFoundError(errno.ENOENT, "no such store; give a capacity to create it", name)
+    return Store(_native.NativeStore(name, size, read_only, memory, relaxed))
+
+
+def _path(path: str | os.PathLike[str]) -> str:
+    name = os.fsdecode(path)
+    if "\0" in name:
+        raise ValueError(f"{name!r} is not a path")
+    folder = os.path.dirname(name) or "."
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "no such folder", folder)
+    return name
+
+
+def _backup(native: Any, path: str | os.PathLike[str]) -> int:
+    name = _path(path)
+    if os.path.exists(name):
+        raise FileExistsError(errno.EEXIST, "a backup is written to a new file", name)
+    return native.backup(name)

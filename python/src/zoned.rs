@@ -64,15 +64,17 @@ impl Keys {
     }
 }
 
-/// Copied records, at most [`PAGE_BYTES`] unless the first is larger.
+/// Copied records.
 type Page = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// At most `limit` records, and at most [`PAGE_BYTES`] unless the first is larger.
 fn page<R>(
+    limit: usize,
     rows: impl Iterator<Item = Result<R, Error>>,
     pair: impl Fn(R) -> (Vec<u8>, Vec<u8>),
 ) -> Result<Page, Error> {
     let (mut page, mut bytes) = (Page::new(), 0);
-    for row in rows {
+    for row in rows.take(limit) {
         let (key, value) = pair(row?);
         bytes += key.len() + value.len();
         page.push((key, value));
@@ -326,6 +328,7 @@ impl Rows {
         }
         let rows = (Self::PART_BYTES / self.row_bytes).max(1).min(self.count - index);
         self.part = Python::attach(|py| {
+            py.check_signals()?;
             let bytes = (index * self.row_bytes) as isize..((index + rows) * self.row_bytes) as isize;
             let slice = PySlice::new(py, bytes.start, bytes.end, 1);
             let view = PyMemoryView::from(self.buffer.obj(py).ok_or_else(closed)?)?;
@@ -384,12 +387,12 @@ impl NativeSnapshot {
     }
 
     /// Some records of a range, from its beginning or its end. None are left if the list is empty.
-    fn page<'py>(&self, py: Python<'py>, keys: Keys, reverse: bool) -> PyResult<PyRows<'py>> {
+    fn page<'py>(&self, py: Python<'py>, keys: Keys, reverse: bool, limit: usize) -> PyResult<PyRows<'py>> {
         let bounds = keys.bounds();
         let page = self.0.with(py, |snapshot| {
             let rows = snapshot.range(bounds);
             let pair = |row: longma_zoned::Record| row.to_pair();
-            if reverse { page(rows.rev(), pair) } else { page(rows, pair) }
+            if reverse { page(limit, rows.rev(), pair) } else { page(limit, rows, pair) }
         })?;
         Ok(to_python(py, &page))
     }
@@ -471,11 +474,11 @@ impl NativeTransaction {
     }
 
     /// Some records of a range as the transaction sees them, from its beginning or its end.
-    fn page<'py>(&self, py: Python<'py>, keys: Keys, reverse: bool) -> PyResult<PyRows<'py>> {
+    fn page<'py>(&self, py: Python<'py>, keys: Keys, reverse: bool, limit: usize) -> PyResult<PyRows<'py>> {
         let bounds = keys.bounds();
         let page = self.0.with(py, |transaction| {
             let rows = transaction.range(bounds);
-            if reverse { page(rows.rev(), |row| row) } else { page(rows, |row| row) }
+            if reverse { page(limit, rows.rev(), |row| row) } else { page(limit, rows, |row| row) }
         })?;
         Ok(to_python(py, &page))
     }

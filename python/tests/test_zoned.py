@@ -107,6 +107,33 @@ class Stores(unittest.TestCase):
         with self.assertRaises(ValueError):
             transaction[b"a"]
 
+    def test_a_transaction_reads_no_more_than_it_needs_and_refuses_long_keys(self):
+        store = self.open()
+        store.update({b"%06d" % i: b"v" for i in range(2000)})
+        with store.transaction() as transaction:
+            self.assertEqual(transaction.popitem(), (b"001999", b"v"))
+            store[b"000000"] = b"other"
+            with self.assertRaisesRegex(ValueError, "the key of b'kk"):
+                transaction[b"k" * 100_000] = b""
+            self.assertIn((b"000001", b"v"), transaction.items())
+            self.assertNotIn(3, transaction.items())
+        self.assertEqual(len(store), 1999)
+        store.transact(zoned.Transaction.clear)
+        self.assertEqual(len(store), 0)
+
+    def test_other_threads_run_while_a_snapshot_closes(self):
+        store = self.open(relaxed=True)
+        store.update({b"%06d" % i: b"x" * 400 for i in range(50_000)})
+        snapshot = store.snapshot()
+        thread = threading.Thread(target=snapshot.backup, args=(self.path.with_name("b.zoned"),))
+        thread.start()
+        closing = threading.Thread(target=snapshot.close)
+        closing.start()
+        # Python's lock is free: this thread goes on before the snapshot is closed.
+        self.assertEqual(store[b"000001"], b"x" * 400)
+        closing.join()
+        thread.join()
+
     def test_threads_that_count_together_lose_nothing(self):
         store = self.open(relaxed=True)
 
@@ -201,9 +228,15 @@ os.kill(os.getpid(), signal.SIGKILL)
             (lambda: store.update(a=b""), TypeError, "by name"),
             (lambda: store[b"absent"], KeyError, "absent"),
             (lambda: store.__setitem__(b"k" * 100_000, b""), ValueError, "the key has 100000 bytes"),
-            (lambda: zoned.open(self.path, "1 XB"), ValueError, "is not a size"),
+            (lambda: zoned.open(self.path, "1 XB"), ValueError, "capacity: '1 XB' is not a size"),
+            (lambda: zoned.open(self.path, -1), ValueError, "capacity: -1"),
+            (lambda: zoned.open(self.path, cache=1.5), ValueError, "cache: 1.5"),
+            (lambda: store.backup(self.path), FileExistsError, "new file"),
+            (lambda: store.backup(self.path.with_name("no") / "b"), FileNotFoundError, "no such folder"),
+            (lambda: store.arrays("u8", "u8", limit=-1), ValueError, "-1"),
+            (lambda: store.load(np.arange(1), np.ma.masked_array([1], [1])), TypeError, "masked"),
             (lambda: zoned.open(self.path), OSError, "use"),
-            (lambda: zoned.open(self.path.with_name("absent")), OSError, "absent"),
+            (lambda: zoned.open(self.path.with_name("absent")), FileNotFoundError, "give a capacity"),
         ]:
             with self.assertRaisesRegex(error, text):
                 call()

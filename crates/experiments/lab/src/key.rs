@@ -13,7 +13,7 @@ pub struct Key(pub(crate) String);
 
 impl Key {
     pub(crate) fn of(content: &impl Serialize) -> Self {
-        // Cannot fail: the contents have text keys and finite numbers.
+        // Cannot fail: the contents have text keys.
         let json = serde_json::to_vec(content).expect("what a key identifies is plain data");
         Self(hexadecimal(&Sha256::digest(json)[..16]))
     }

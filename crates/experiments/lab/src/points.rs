@@ -121,17 +121,17 @@ impl Experiment {
         Ok(())
     }
 
-    /// The number of points. Of a large experiment, only points with each value of the axes are set up, to find missing
-    /// inputs.
+    /// The number of points. Of a large experiment, only points with the first values of each axis are set up, to find
+    /// missing inputs.
     ///
     /// # Errors
     /// Like [`Self::points`].
     pub fn count_points(&self, quick: bool, registry: &Registry, version: &str) -> Result<usize, PointError> {
         /// So many points are set up in a few hundredths of a second.
-        const FEW: usize = 10_000;
+        const MAX_SET_UP: usize = 10_000;
         let (axes, machines) = (self.axes(quick), self.machines(quick));
         let combinations = Combinations::of(&axes);
-        if combinations.count() * machines.len() <= FEW {
+        if combinations.count() * machines.len() <= MAX_SET_UP {
             let mut count = 0;
             return self.each_point(quick, registry, version, &mut |_| count += 1).map(|()| count);
         }
@@ -142,7 +142,7 @@ impl Experiment {
         let (mut count, mut known) = (0, BTreeMap::new());
         for machine in machines {
             let is_point = |varied: &Varied| meets(machine, &|name| last(varied.iter(), name));
-            for varied in combinations.each_value(FEW).filter(is_point) {
+            for varied in combinations.each_value(MAX_SET_UP).filter(is_point) {
                 let machine =
                     machine.map(|name| self.point_machine(name, quick, &varied, &mut known)).transpose()?;
                 self.point(workload, version, &common, machine, &varied)?;

@@ -121,9 +121,9 @@ impl Combinations {
         self.axes.iter().map(Vec::len).product()
     }
 
-    /// Combinations that contain the first values of each axis, `most` in all at most, with the first ones of the others.
-    pub(crate) fn each_value(&self, most: usize) -> impl Iterator<Item = Varied> {
-        let share = most / self.axes.len().max(1);
+    /// Combinations in which one axis takes its first values and the others their first one; at most `max` in all.
+    pub(crate) fn each_value(&self, max: usize) -> impl Iterator<Item = Varied> {
+        let share = max / self.axes.len().max(1);
         let mut stride = self.count();
         let indices = self.axes.iter().flat_map(move |axis| {
             stride /= axis.len().max(1);

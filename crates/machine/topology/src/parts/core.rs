@@ -111,9 +111,9 @@ pub struct HistoryLengths {
 
 impl IndirectPredictor {
     /// The lengths of its history: in indirect branches for [`TargetCache`](Self::TargetCache), in bits for
-    /// [`Ittage`](Self::Ittage); `None` if it uses no history, or if a plug-in interprets the length. The defaults are estimates: four targets are between the
-    /// short paths that suit small tables and the six targets that suit unlimited ones (Driesen and Hölzle, ISCA 1998);
-    /// 128 bits are the longest history of the TAGE predictor.
+    /// [`Ittage`](Self::Ittage); `None` if it uses no history, or if a plug-in interprets the length. The defaults are
+    /// estimates: four targets are between the short paths that suit small tables and the six targets that suit unlimited
+    /// ones (Driesen and Hölzle, ISCA 1998); 128 bits are the longest history of the TAGE predictor.
     pub fn history(self) -> Option<HistoryLengths> {
         match self {
             Self::LastTarget | Self::Plugin => None,

@@ -67,6 +67,8 @@ impl TimingSimulation {
         report: &Report<'_>,
     ) -> Result<RunResult, SamplingError> {
         const SECOND_CYCLES: u64 = 1 << 30;
+        // A plug-in that fails between the measured units leaves no result either.
+        self.statistics()?;
         let long = self.cores[0].clock.cycles(SECOND_CYCLES).unwrap_or_default();
         let sampling = SamplingReport::of(sampler, SECOND_CYCLES as f64 / long.seconds())?;
         let factor = sampling.instructions as f64 / sampling.measured_instructions as f64;
