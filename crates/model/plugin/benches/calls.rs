@@ -38,7 +38,9 @@ fn main() {
     let geometry = Geometry { line_bytes: 64, page_lines: 256, degree: 2, distance: 4, streams: 16 };
     for (name, module) in prefetchers {
         let new = || PrefetcherPlugin::new(module, geometry).expect("the sample is a plug-in");
-        measure(name, 1, new, |plugin, n| drop(black_box(plugin.observe(3 * n, 0x1000, Event::Miss).len())));
+        measure(name, 1, new, |plugin, n| {
+            black_box(plugin.observe(3 * n, 0x1000, Event::Miss).len());
+        });
     }
     let policies: [(&str, &[u8]); 2] = [
         ("srrip.wasm", include_bytes!("../samples/srrip.wasm")),
