@@ -1,7 +1,8 @@
 # Reads Spec/object.pm of a SPEC CPU program and prints what bench/spec needs, as JSON: names, sources, flags, tolerances and commands.
 #
 # Usage: perl spec_object.pl OBJECT.PM SIZE EXECUTABLE, in the folder with the inputs. object.pm is a Perl file that SPEC's tools evaluate:
-# its variables describe the program, and its function `invoke` returns the commands for the inputs.
+# its variables describe the program, and its function `invoke` returns the commands for the inputs. It runs with the rights of the caller:
+# use only a tree that you trust.
 
 use strict;
 use warnings;
@@ -71,10 +72,16 @@ my %described = (
     name     => $benchname,
     executable => $exename || $benchname,
     language => $benchlang || '',
-    sources  => \@wanted,
+    sources  => [map { "$_" } @wanted],
     flags    => { all => $bench_flags, c => $bench_cflags, cxx => $bench_cxxflags, fortran => $bench_fflags, preprocessor => $bench_fppflags },
     abstol   => $abstol,
     reltol   => $reltol,
-    commands => [map { my $one = $_; +{ map { $_ => $one->{$_} } qw(command args input output error) } } @commands],
+    # Texts only: object.pm may have numbers among the arguments.
+    commands => [
+        map {
+            my $one = $_;
+            +{ args => [map { "$_" } @{ $one->{args} || [] }], map { $_ => defined $one->{$_} ? "$one->{$_}" : undef } qw(command input output error) }
+        } @commands
+    ],
 );
 print JSON::PP->new->canonical->allow_nonref->encode(\%described), "\n";

@@ -9,6 +9,7 @@ import hashlib
 import importlib.machinery
 import importlib.util
 import json
+import math
 import os
 import pathlib
 import re
@@ -22,9 +23,9 @@ from children import GUESTS, ROOT, Failure
 READER = ROOT / "bench" / "spec_object.pl"
 # The integer programs of CPU2006, whose suites share a folder. CPU2000 has a folder for each suite.
 INTEGER_2006 = {"400", "401", "403", "429", "445", "456", "458", "462", "464", "471", "473", "483"}
-# Portability flags that SPEC's configuration files for 64-bit Linux have.
+# Flags that SPEC's tools give each program, and portability flags that SPEC's configuration files for 64-bit Linux have.
 PORTABILITY = {
-    "CPU2006": "-DSPEC_CPU_LP64",
+    "CPU2006": "-DSPEC_CPU -DNDEBUG -DSPEC_CPU_LP64",
     "CINT2000": "-DSPEC_CPU2000_LP64",
     "CFP2000": "-DSPEC_CPU2000_LP64",
     "400.perlbench": "-DSPEC_CPU_LINUX_X64",
@@ -113,10 +114,20 @@ def prepare(one, size, folder):
         raise Failure(f"{one.name}: its object.pm took over 60 s; leave the program out with --only") from None
     if read.returncode:
         raise Failure(f"{one.name}: cannot read its object.pm: {read.stderr.strip()}; leave the program out with --only")
-    described = json.loads(read.stdout)
+    try:
+        described = json.loads(read.stdout)
+    except json.JSONDecodeError:
+        raise Failure(f"{one.name}: its object.pm prints text or exits; leave the program out with --only") from None
     if not described["commands"] or not described["sources"]:
         what = "commands for size " + size if described["sources"] else "sources"
         raise Failure(f"{one.name}: its object.pm has no {what}; give another --size or leave the program out with --only")
+    for given in described["commands"]:
+        # As in SPEC's tools, an argument with spaces is several.
+        given["args"] = shlex.split(" ".join(map(str, given["args"])))
+    named = [given[part] for given in described["commands"] for part in ("input", "output", "error") if given[part]]
+    for name in [*described["sources"], *named]:
+        if os.path.isabs(name) or os.path.normpath(name).split(os.sep)[0] == os.pardir:
+            raise Failure(f"its object.pm names {name}, outside the run's folder: leave the program out with --only")
     return described
 
 
@@ -191,7 +202,7 @@ class Builder:
             language = SUFFIXES[source.suffix]
             self.call(one, [*compilers[language], *flags[language], *include, "-c", "-o", target, source], one.folder / "src", folder)
 
-        # Modules of Fortran must be compiled before the files that use them; object.pm lists them in this order.
+        # Modules of Fortran must be compiled before the files that use them, so the order of object.pm is kept.
         with concurrent.futures.ThreadPoolExecutor(1 if "fortran" in languages else os.cpu_count()) as pool:
             list(pool.map(compile_one, zip(compiled, objects, strict=True)))
         linker = next(language for language in ("cxx", "fortran", "c") if language in languages)
@@ -227,8 +238,10 @@ def expected_outputs(one, size):
     return {path.relative_to(folder).as_posix(): path for folder in folders if folder.is_dir() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def tolerance(given, name):
-    """The tolerance for a file, of object.pm's number or of its numbers by file name."""
+def tolerance(given, size, name):
+    """The tolerance for a file: object.pm has a number, or numbers by size, by file name, or by both."""
+    if isinstance(given, dict):
+        given = given.get(size, given)
     if isinstance(given, dict):
         given = given.get(name, given.get("default"))
     try:
@@ -259,4 +272,4 @@ def near(one, other, absolute, relative):
         a, b = (float(word.replace("D", "E").replace("d", "e")) for word in (one, other))
     except ValueError:
         return False
-    return abs(a - b) <= max(absolute, relative * abs(b))
+    return math.isfinite(a) and math.isfinite(b) and abs(a - b) <= max(absolute, relative * abs(b))
