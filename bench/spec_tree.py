@@ -117,7 +117,9 @@ def prepare(one, size, folder):
     try:
         described = json.loads(read.stdout)
     except json.JSONDecodeError:
-        raise Failure(f"{one.name}: its object.pm prints text or exits; leave the program out with --only") from None
+        described = None
+    if not isinstance(described, dict) or "commands" not in described:
+        raise Failure(f"{one.name}: its object.pm prints text or exits; leave the program out with --only")
     if not described["commands"] or not described["sources"]:
         what = "commands for size " + size if described["sources"] else "sources"
         raise Failure(f"{one.name}: its object.pm has no {what}; give another --size or leave the program out with --only")

@@ -270,7 +270,7 @@ class Missing(OnTree):
         return spec_tree.prepare(spec_tree.program(self.program("901.sum")), "test", self.folder / "run")
 
     def test_a_description_that_prints_or_exits(self):
-        for first in ("print 'text';", "exit 0;"):
+        for first in ("print 'text';", "exit 0;", "print 1; exit 0;"):
             with self.assertRaisesRegex(Failure, "901.sum: its object.pm prints text or exits; leave the program out with --only"):
                 self.prepared("$benchnum", f"{first}\n$benchnum")
 
@@ -280,7 +280,7 @@ class Missing(OnTree):
                 self.prepared(old, new)
 
     def test_flags_for_a_program_that_does_not_exist(self):
-        for name in ("999.none", "sum"):
+        for name in ("999.none", "sum", ""):
             self.assertIn(f"--flags: there is no program '{name}': give the whole name, such as 901.sum", self.failure("--flags", f"{name}=-DX"))
 
     def test_fortran_without_a_compiler(self):
