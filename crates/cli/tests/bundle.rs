@@ -348,6 +348,15 @@ fn data_after_the_end_of_an_archive_is_refused() {
 }
 
 #[test]
+fn an_archive_may_be_the_first_file_of_its_folder() {
+    let study = Study::new(QUEENS);
+    study.success("run", &[]);
+    let path = study.path("absent/x.tar");
+    study.success("bundle", &["--out", path.to_str().unwrap()]);
+    assert_eq!(verify(&path, &[]).0, 0);
+}
+
+#[test]
 fn an_output_that_can_never_be_written_is_wrong_input() {
     let study = Study::new(QUEENS);
     study.success("run", &[]);
@@ -355,7 +364,6 @@ fn an_output_that_can_never_be_written_is_wrong_input() {
     let under = |name: &str| study.path(name).to_str().unwrap().to_string();
     // The tests may run as root, to whom no permission is refused.
     for (verb, option, path) in [
-        ("bundle", "--out", under("absent/x.tar")),
         ("bundle", "--out", under("file/x.tar")),
         ("bundle", "--out", under("file")),
         ("bundle", "--out", under(&format!("{}.tar", "x".repeat(300)))),
