@@ -127,7 +127,7 @@ impl Experiment {
     /// # Errors
     /// Like [`Self::points`].
     pub fn count_points(&self, quick: bool, registry: &Registry, version: &str) -> Result<usize, PointError> {
-        /// So many points are set up in a few hundredths of a second.
+        /// Maximum number of points to set up. It takes a few hundredths of a second.
         const MAX_SET_UP: usize = 10_000;
         let (axes, machines) = (self.axes(quick), self.machines(quick));
         let combinations = Combinations::of(&axes);

@@ -114,14 +114,14 @@ fn mixed_capacity(rules: &Rules<'_>, host: &HostState, demand: &Demand, mask: u6
     let most_large = slots(rules, host, demand, mask, (&large, &large, 0));
     let mut totals: Vec<Vec<u32>> = vec![Vec::new(); host.nodes.len()];
     for count in 0..=MAX_LARGE_PER_NODE {
-        // Nodes that do not hold so many large ones are not asked.
-        let asked = (0..host.nodes.len()).filter(|at| mask >> at & 1 == 1 && most_large[*at] >= count);
-        let asked = asked.fold(0, |mask, at| mask | 1u64 << at);
-        if asked == 0 {
+        // Only nodes that hold `count` large ones.
+        let holders = (0..host.nodes.len()).filter(|at| mask >> at & 1 == 1 && most_large[*at] >= count);
+        let holders = holders.fold(0, |mask, at| mask | 1u64 << at);
+        if holders == 0 {
             break;
         }
-        let beside = slots(rules, host, demand, asked, (&small, &large, count));
-        for at in (0..host.nodes.len()).filter(|at| asked >> at & 1 == 1) {
+        let beside = slots(rules, host, demand, holders, (&small, &large, count));
+        for at in (0..host.nodes.len()).filter(|at| holders >> at & 1 == 1) {
             totals[at].push(beside[at].saturating_add(count));
         }
     }

@@ -33,8 +33,8 @@ struct Level<'a> {
 }
 
 impl Level<'_> {
-    /// Number of virtual nodes if `a` of them are large, one for each virtual machine at most; `None` if so many large
-    /// ones do not fit.
+    /// Number of virtual nodes that fit if `a` of them are large; `None` if `a` large ones do not fit. Each virtual machine
+    /// has at most one virtual node here.
     fn total(&self, a: usize) -> Option<u32> {
         if a > self.copies as usize {
             return None;
